@@ -1,0 +1,61 @@
+"""The public names of prov-host: everything a plugin author imports, and nothing else."""
+
+from prov_host.errors import (
+    ApiError,
+    ConfigurationError,
+    DeleteError,
+    Ignored,
+    InBackground,
+    Infeasible,
+    NoChange,
+    Outcome,
+    ProvHostError,
+    ProvisionError,
+    Reschedule,
+    VolumeInUse,
+)
+from prov_host.hookspecs import API_VERSION, CommandContext, HostContext, hookimpl
+from prov_host.model import (
+    POLICIES,
+    Asset,
+    Claim,
+    Note,
+    Provisioned,
+    ProvisionRequest,
+    Record,
+    Removed,
+    StorageClass,
+    Volume,
+)
+from prov_host.quantity import format_bytes, parse_bytes
+
+__all__ = [
+    "API_VERSION",
+    "POLICIES",
+    "ApiError",
+    "Asset",
+    "Claim",
+    "CommandContext",
+    "ConfigurationError",
+    "DeleteError",
+    "HostContext",
+    "Ignored",
+    "InBackground",
+    "Infeasible",
+    "NoChange",
+    "Note",
+    "Outcome",
+    "ProvHostError",
+    "ProvisionError",
+    "ProvisionRequest",
+    "Provisioned",
+    "Record",
+    "Removed",
+    "Reschedule",
+    "StorageClass",
+    "Volume",
+    "VolumeInUse",
+    "format_bytes",
+    "hookimpl",
+    "parse_bytes",
+]
