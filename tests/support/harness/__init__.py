@@ -1,7 +1,8 @@
 """Real parts for the tests and the benchmark: a control plane, an NFS server, the installed `prov-host`.
 
-Nothing here knows pytest; tests/conftest.py makes fixtures of it and bench/ uses it as it is. Everything that is started here
-listens on loopback, on ports that were free, and is stopped with its whole process group, also when the test run is interrupted.
+Nothing here knows pytest; tests/conftest.py makes fixtures of it and bench/ uses it as it is. Everything that is
+started here listens on loopback, on ports that were free, and is stopped with its whole process group, also when the
+test run is interrupted.
 
 * `process`: one child process with a log file that ends with its parent.
 * `binaries`: where etcd, kube-apiserver and kube-controller-manager come from.
@@ -13,4 +14,4 @@ listens on loopback, on ports that were free, and is stopped with its whole proc
 
 
 class MissingPart(Exception):
-    """A part that is not on this machine; the message says how to get it, and a test that needs it is skipped with it."""
+    """A part that is not on this machine; the message says how to get it, and tests are skipped with it."""

@@ -1,7 +1,8 @@
 """Where etcd, kube-apiserver and kube-controller-manager come from.
 
-In this order: the directory that `KUBEBUILDER_ASSETS` names, the convention of envtest-style tools; a prebuilt archive in
-`../shared/controlplane` beside the repository, unpacked once into the user's cache; what `make controlplane` built into the same cache.
+In this order: the directory that `KUBEBUILDER_ASSETS` names, the convention of envtest-style tools; a prebuilt
+archive in `../shared/controlplane` beside the repository, unpacked once into the user's cache; what `make
+controlplane` built into the same cache.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ def find_control_plane(repository: Path = REPOSITORY) -> Path:
 
 
 def unpack(archive: Path, cache: Path) -> Path:
-    """Unpack an archive into a directory of the cache that is named after its content; does nothing when it is there already.
+    """Unpack an archive into a directory of the cache named after its content; does nothing when it is there already.
 
-    The archive must have the checksum that SHA256SUMS beside it says. Parallel callers wait for the first one, and a half unpacked
-    directory is never seen under the final name.
+    The archive must have the checksum that SHA256SUMS beside it says. Parallel callers wait for the first one, and a
+    half unpacked directory is never seen under the final name.
     """
     digest = _expected_digest(archive)
     target = cache / f"{archive.name.removesuffix('.tar.xz')}-{digest[:12]}"
@@ -73,7 +74,9 @@ def unpack(archive: Path, cache: Path) -> Path:
         with archive.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
         if actual != digest:
-            raise MissingPart(f"{archive} is damaged: its SHA-256 is {actual}, {archive.parent / 'SHA256SUMS'} says {digest}")
+            raise MissingPart(
+                f"{archive} is damaged: its SHA-256 is {actual}, {archive.parent / 'SHA256SUMS'} says {digest}"
+            )
         temporary = Path(tempfile.mkdtemp(prefix=".controlplane-", dir=cache))
         try:
             with tarfile.open(archive) as tar:
@@ -93,7 +96,9 @@ def unpack(archive: Path, cache: Path) -> Path:
 def _archives(directory: Path) -> list[Path]:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     suffix = f"-{platform.system().lower()}-{machine}.tar.xz"
-    return sorted((path for path in directory.glob("controlplane-*.tar.xz") if path.name.endswith(suffix)), reverse=True)
+    return sorted(
+        (path for path in directory.glob("controlplane-*.tar.xz") if path.name.endswith(suffix)), reverse=True
+    )
 
 
 def _expected_digest(archive: Path) -> str:

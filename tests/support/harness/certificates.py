@@ -1,13 +1,13 @@
 """A throw-away certificate authority, a serving certificate for loopback and a key that signs service-account tokens.
 
-Made with the `cryptography` package rather than the openssl program: the package comes from the same `pip install` as the other test
-tools, so that the tests need no further system package. Real certificates instead of `insecure-skip-tls-verify`, because the host's own
-verification is a thing to test.
+Made with the `cryptography` package rather than the openssl program: the package comes from the same `pip install` as
+the other test tools, so that the tests need no further system package. Real certificates instead of
+`insecure-skip-tls-verify`, because the host's own verification is a thing to test.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +43,9 @@ def make_certificates(directory: Path) -> Certificates:
     names = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc")]
     server = (
         _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")]), ca_name, server_key)
-        .add_extension(x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -51,27 +53,31 @@ def make_certificates(directory: Path) -> Certificates:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    paths = Certificates(*(directory / f"{name}.pem" for name in ("ca", "server", "server-key", "account-key", "account-public")))
+    paths = Certificates(
+        *(directory / f"{name}.pem" for name in ("ca", "server", "server-key", "account-key", "account-public"))
+    )
     paths.ca.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     paths.server.write_bytes(server.public_bytes(serialization.Encoding.PEM))
     _write_key(paths.server_key, server_key)
     _write_key(paths.service_account_key, account_key)
     paths.service_account_public.write_bytes(
-        account_key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        account_key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
     )
     return paths
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=2))
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=2))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 

@@ -1,7 +1,7 @@
 """A small synchronous client of the Kubernetes API: dictionaries in, dictionaries out.
 
-Tests look at the cluster with eyes of their own, so this shares nothing with the host's session. It speaks to the real API server
-(https, bearer token) and to the embedded one (plain http), and may be used from several threads.
+Tests look at the cluster with eyes of their own, so this shares nothing with the host's session. It speaks to the
+real API server (https, bearer token) and to the embedded one (plain http), and may be used from several threads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
@@ -118,14 +118,20 @@ class ApiClient:
         """Close the connections."""
         self._pool.clear()
 
-    def __enter__(self) -> ApiClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def request(
-        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
     ) -> str:
         """One request; returns the text of the answer.
 
@@ -154,7 +160,7 @@ class ApiClient:
 
     @staticmethod
     def path(kind: str, name: str | None = None, namespace: str | None = None) -> str:
-        """The path of one object, or of the collection when there is no name; all namespaces when there is no namespace."""
+        """The path of one object, of the collection without a name, of all namespaces without a namespace."""
         resource = _RESOURCES[kind]
         parts = [resource.prefix]
         if resource.namespaced and namespace is not None:
@@ -201,7 +207,14 @@ class ApiClient:
         return True
 
     def patch(
-        self, kind: str, name: str, body: Any, namespace: str = "default", *, content_type: str = MERGE_PATCH, subresource: str = ""
+        self,
+        kind: str,
+        name: str,
+        body: Any,
+        namespace: str = "default",
+        *,
+        content_type: str = MERGE_PATCH,
+        subresource: str = "",
     ) -> dict[str, Any]:
         """Patch one object, by default with a merge patch."""
         path = self.path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
@@ -217,7 +230,11 @@ class ApiClient:
     def service_account_token(self, name: str, namespace: str, *, seconds: int = 3600) -> str:
         """A fresh token of a service account, as kubelet gets them."""
         path = f"{self.path('ServiceAccount', name, namespace)}/token"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
         token: str = self.call("POST", path, body=body)["status"]["token"]
         return token
 

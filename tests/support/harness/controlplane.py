@@ -1,12 +1,12 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and, if wanted, the volume part of kube-controller-manager.
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and the volume part of kube-controller-manager.
 
-No kubelet and no scheduler: the controller manager's binder and protection controllers are all that claims and volumes need. Pods exist as
-objects only.
+No kubelet and no scheduler: the controller manager's binder and protection controllers are all that claims and
+volumes need. Pods exist as objects only.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from harness.binaries import find_control_plane
 from harness.certificates import make_certificates
@@ -36,7 +36,9 @@ class ControlPlane:
         controller_manager: whether claims are annotated and bound, volumes released and protected.
     """
 
-    def __init__(self, directory: Path, *, authorization: Authorization = "AlwaysAllow", controller_manager: bool = True) -> None:
+    def __init__(
+        self, directory: Path, *, authorization: Authorization = "AlwaysAllow", controller_manager: bool = True
+    ) -> None:
         self.directory = directory
         self.authorization = authorization
         self._with_manager = controller_manager
@@ -45,7 +47,7 @@ class ControlPlane:
         self.kubeconfig = directory / "admin.kubeconfig"
         self.client = ApiClient("http://127.0.0.1:1")
 
-    def start(self) -> ControlPlane:
+    def start(self) -> Self:
         """Start everything and wait until it is ready.
 
         Raises:
@@ -122,11 +124,16 @@ class ControlPlane:
                 "--kube-api-qps=1000",
                 "--kube-api-burst=2000",
             )
-            with ApiClient(f"https://127.0.0.1:{manager_port}", ca_file=self.directory / "manager-certs/kube-controller-manager.crt") as probe:
+            with ApiClient(
+                f"https://127.0.0.1:{manager_port}",
+                ca_file=self.directory / "manager-certs/kube-controller-manager.crt",
+            ) as probe:
                 manager.wait_until(lambda: _answers(probe, "/healthz"), timeout=_START_SECONDS)
 
     def _run(self, name: str, *flags: str) -> ChildProcess:
-        process = ChildProcess(name, [str(self._binaries / name), *flags], log=self.directory / f"{name}.log", cwd=self.directory)
+        process = ChildProcess(
+            name, [str(self._binaries / name), *flags], log=self.directory / f"{name}.log", cwd=self.directory
+        )
         self._processes.append(process)
         return process
 
@@ -141,10 +148,12 @@ class ControlPlane:
         """The last lines of every log, for the report of a failed test."""
         return "\n".join(f"--- {process.log}\n{process.log_tail(lines)}" for process in self._processes)
 
-    def __enter__(self) -> ControlPlane:
+    def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
 

@@ -1,12 +1,14 @@
 """One child process: its log goes to a file, and it never outlives the test run.
 
-Three nets, because a forgotten API server keeps ports and half a gigabyte: the owner calls `stop`; an exit handler stops what is left
-when the interpreter ends (Ctrl-C included); and the kernel ends the child when the parent is killed, where `setpriv` is installed.
+Three nets, because a forgotten API server keeps ports and half a gigabyte: the owner calls `stop`; an exit handler
+stops what is left when the interpreter ends (Ctrl-C included); and the kernel ends the child when the parent is
+killed, where `setpriv` is installed.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
@@ -27,8 +29,8 @@ class ProcessFailed(Exception):
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody listens on.
 
-    All are held open until the last is found, so that they differ. Between this call and the use somebody else may take one: callers
-    that start servers try again with new ports.
+    All are held open until the last is found, so that they differ. Between this call and the use somebody else may
+    take one: callers that start servers try again with new ports.
     """
     held = [socket.socket() for _ in range(count)]
     try:
@@ -52,7 +54,13 @@ class ChildProcess:
     """
 
     def __init__(
-        self, name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -121,19 +129,15 @@ class ChildProcess:
     def kill(self) -> None:
         """End the whole process group at once; harmless when it ended already."""
         atexit.unregister(self.kill)
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._popen.wait()
 
     def stop(self, timeout: float = 10.0) -> int:
         """Ask with SIGTERM, insist with SIGKILL on the group after `timeout` seconds; returns the exit code."""
         self.signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
         return self._popen.wait()
 
