@@ -1,1 +1,46 @@
-"""To be written."""
+"""What plugin authors use to test a plugin; nothing of the host imports it.
+
+The pieces without pytest: :class:`FakeHost`, :class:`FakeClock` and the makers of claims, classes, requests and
+volumes. With pytest installed: :class:`BackendContract`, the contract suite that an author subclasses, and the
+opt-in pytest plugin :mod:`prov_host.testing.plugin` with its fixtures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prov_host.testing.clock import FakeClock
+from prov_host.testing.context import FakeHost
+from prov_host.testing.objects import make_claim, make_class, make_request, make_volume
+from prov_host.testing.subject import BackendUnderTest, LateError, RunningBackend
+
+if TYPE_CHECKING:
+    from prov_host.testing.contract import BackendContract
+    from prov_host.testing.promises import PROMISES
+
+__all__ = [
+    "PROMISES",
+    "BackendContract",
+    "BackendUnderTest",
+    "FakeClock",
+    "FakeHost",
+    "LateError",
+    "RunningBackend",
+    "make_claim",
+    "make_class",
+    "make_request",
+    "make_volume",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # pytest is no dependency of the host: only these two need it, and only when somebody asks for them.
+    if name == "BackendContract":
+        from prov_host.testing.contract import BackendContract  # noqa: PLC0415
+
+        return BackendContract
+    if name == "PROMISES":
+        from prov_host.testing.promises import PROMISES  # noqa: PLC0415
+
+        return PROMISES
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
