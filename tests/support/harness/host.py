@@ -80,6 +80,11 @@ class HostProcess:
         return self
 
     @property
+    def started(self) -> bool:
+        """Whether it was ever started."""
+        return self._process is not None
+
+    @property
     def process(self) -> ChildProcess:
         """The process that was started last."""
         if self._process is None:
