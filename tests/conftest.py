@@ -47,9 +47,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        collector.config.stash[_skipped].append(f"{collector.nodeid}: {report.longrepr}")
+    return report
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI must not stay green because a part was missing."""
-    if _IN_CI and session.config.stash[_skipped] and session.exitstatus == pytest.ExitCode.OK:
+    green = session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+    if _IN_CI and session.config.stash[_skipped] and green:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -16,7 +16,7 @@ import urllib3
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 
@@ -53,6 +53,7 @@ _RESOURCES = {
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
@@ -219,6 +220,42 @@ class ApiClient:
         """Patch one object, by default with a merge patch."""
         path = self.path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
         return self.call("PATCH", path, body=body, content_type=content_type)
+
+    def watch(
+        self, kind: str, namespace: str | None = None, *, since: str, seconds: int = 600, metadata_only: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Each event of a watch, until the server ends it after `seconds`; closing the generator ends it earlier.
+
+        Args:
+            kind: as in `list`.
+            namespace: as in `list`.
+            since: resourceVersion after which events are wanted; `list_version` has one.
+            seconds: how long the server keeps it open.
+            metadata_only: ask for metadata alone, which costs everybody less.
+        """
+        headers = {"Accept": METADATA_ONLY if metadata_only else "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        query = urlencode({"watch": "1", "resourceVersion": since, "timeoutSeconds": str(seconds)})
+        path = f"{self.path(kind, namespace=namespace)}?{query}"
+        timeout = urllib3.Timeout(connect=5, read=seconds + 30)
+        response = self._pool.request("GET", self.url + path, headers=headers, preload_content=False, timeout=timeout)
+        try:
+            if response.status >= 400:
+                raise ApiError("GET", path, response.status, response.data.decode(errors="replace"))
+            rest = b""
+            for chunk in response.stream():
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from map(json.loads, lines)
+        finally:
+            response.close()
+
+    def list_version(self, kind: str, namespace: str | None = None) -> str:
+        """The resourceVersion of a list, from where a watch can go on."""
+        version: str = self.call("GET", self.path(kind, namespace=namespace), query={"limit": "1"})["metadata"][
+            "resourceVersion"
+        ]
+        return version
 
     def ready(self) -> bool:
         """Whether `/readyz` answers ok; False also while nothing listens."""

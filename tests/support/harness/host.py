@@ -126,14 +126,6 @@ class HostProcess:
         """Everything it and its predecessors of the same name printed."""
         return self.process.log_text()
 
-    def usage(self) -> tuple[float, int]:
-        """CPU seconds so far and peak resident memory in bytes, from /proc."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = int(stat[11]) + int(stat[12])
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return ticks / os.sysconf("SC_CLK_TCK"), int(peak.split()[1]) * 1024
-
     def __enter__(self) -> Self:
         return self.start()
 
@@ -142,6 +134,15 @@ class HostProcess:
     ) -> None:
         self.process.kill()
         self._http.clear()
+
+
+def usage_of(pid: int) -> tuple[float, int]:
+    """CPU seconds so far and peak resident memory in bytes of a process, from /proc."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(stat[11]) + int(stat[12])
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return ticks / os.sysconf("SC_CLK_TCK"), int(peak.split()[1]) * 1024
 
 
 def run_program(args: Sequence[str], env: Mapping[str, str], *, timeout: float = 60.0) -> tuple[int, str, float]:
