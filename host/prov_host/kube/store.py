@@ -124,7 +124,7 @@ class Store(Generic[T]):
             self._each(lambda handler: handler.deleted, old)
             self._put(key, obj)
             self._each(lambda handler: handler.added, obj)
-        elif not _same_version(old, obj):
+        elif not _no_news(old, obj):
             self._put(key, obj)
             for handler in tuple(self._handlers):
                 _tell(handler.updated, old, obj)
@@ -151,7 +151,7 @@ class Store(Generic[T]):
         old = self._by_key
         for key, obj in old.items():
             # Keep the very object if nothing changed: less memory, and `is` comparisons of readers stay true.
-            if key in new and _uid(new[key]) == _uid(obj) and _same_version(obj, new[key]):
+            if key in new and _uid(new[key]) == _uid(obj) and _no_news(obj, new[key]):
                 new[key] = obj
         with self._lock:
             self._by_key = new
@@ -212,6 +212,7 @@ def _uid(obj: msgspec.Struct) -> str:
     return metadata_of(obj).uid or ""
 
 
-def _same_version(old: msgspec.Struct, new: msgspec.Struct) -> bool:
+def _no_news(old: msgspec.Struct, new: msgspec.Struct) -> bool:
     version = metadata_of(new).resource_version
-    return bool(version) and metadata_of(old).resource_version == version
+    # A storage restored from a backup gives out old versions again, for other contents.
+    return bool(version) and metadata_of(old).resource_version == version and old == new

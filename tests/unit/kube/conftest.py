@@ -210,3 +210,9 @@ async def background() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
+
+
+@pytest.fixture(scope="session")
+def kit_() -> type[Kit]:
+    """The same for property tests, which may not use function-scoped fixtures."""
+    return Kit

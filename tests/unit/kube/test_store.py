@@ -77,6 +77,12 @@ def test_what_was_heard_already_is_not_told_again(store, recorder, make):
     assert recorder.heard == [("added", "u1", "1"), ("updated", "u1", "1", "2")]
 
 
+def test_the_same_version_with_other_contents_is_news(store, recorder, make):
+    store.apply(make("a", "u1", "1"))
+    store.apply(make("a", "u1", "1", volumeName="restored"))
+    assert len(recorder.heard) == 2
+
+
 def test_objects_without_a_version_are_always_told(store, recorder, make):
     for _ in range(2):
         store.apply(make("a", "u1", version=""))
