@@ -41,6 +41,11 @@ class ManualClock:
         heapq.heappush(self._sleepers, (self._time + seconds, next(self._ids), future))
         await future
 
+    @property
+    def waiting(self) -> int:
+        """How many coroutines sleep."""
+        return sum(not future.done() for _, _, future in self._sleepers)
+
     async def settle(self, turns: int = 30) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
