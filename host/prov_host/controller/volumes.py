@@ -1,0 +1,230 @@
+"""The volume path: from a volume in the queue to its asset handled and the object gone, top to bottom.
+
+Each way out stands where it is decided, with its event and its metric beside it. D1 to D5 are the steps of the
+reference controller's delete operation.
+
+Before anything is done to an asset the volume is read again from the API, and everything is judged, and the plugin
+called, on *that*: a stale cache is how data of a re-created volume is lost. Once an asset is gone this is remembered
+for the volume's uid, so that the passes which follow (the API keeps an object until its finalizers are gone) finish
+the object and never call the plugin a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from prov_host.controller.finalizers import reconciliation, removal
+from prov_host.controller.parts import DONE, Kind, Parts, Result, snake_case
+from prov_host.controller.policy import Decision, volume_policy
+from prov_host.errors import ApiError, DeleteError, HookTimeout, Ignored, NotFound, Outcome, VolumeInUse
+from prov_host.kube.api import VOLUMES
+from prov_host.model import FINALIZER, Note, Record, Removed, Volume
+
+__all__ = ["VolumePath"]
+
+logger = logging.getLogger(__name__)
+
+_DONE_EVENTS = {"delete": "VolumeDeleted", "archive": "VolumeArchived", "retain": "VolumeRetained"}
+
+
+class VolumePath:
+    """Deletes, archives or retains the released volumes of one controller.
+
+    Args:
+        parts: the controller's surroundings.
+
+    Belongs to the event loop. Since 0.1.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        # Volumes whose asset was handled, by uid: since when this success is to be counted, None once it was.
+        self._gone: dict[str, float | None] = {}
+
+    def forget(self, volume: Volume) -> None:
+        """A volume vanished."""
+        self._gone.pop(volume.uid, None)
+
+    async def process(self, name: str) -> Result:
+        """Look at one volume and do what is to be done; the work of the volume workers.
+
+        Args:
+            name: the volume's.
+
+        Returns:
+            What to do with the key.
+        """
+        parts = self._parts
+        volume = parts.volumes.get(name)
+        if volume is None or not parts.ours(volume):
+            return DONE
+        if (patch := reconciliation(volume, enabled=parts.options.add_finalizer)) is not None:
+            try:
+                volume = await parts.api.patch(VOLUMES, name, patch)
+            except NotFound:
+                return DONE
+            except ApiError as error:
+                wanted = "add" if "finalizers" in patch["metadata"] else "remove"
+                message = f"failed to {wanted} finalizer {FINALIZER} on volume {name} err: {error}"
+                if error.status == 403:
+                    self._emit(
+                        volume, "Warning", "VolumeFailedDelete", f"{message}; grant the host patch on persistentvolumes"
+                    )
+                return Result(Kind.RETRY, message)
+        if not self.may_delete(volume):
+            return DONE
+        # One at a time for the name: it may be that it is being provisioned anew.
+        async with parts.locks.hold(name):
+            return await self._delete(volume)
+
+    def may_delete(self, volume: Volume) -> bool:
+        """Whether a volume of ours is released and to be reclaimed, as far as it tells itself.
+
+        A Failed volume is not. One that is being deleted is, if our finalizer keeps it. Since 0.1. Source: reference
+        controller, "shouldDelete"; ownership and the plugins' say are not part of it.
+        """
+        if volume.terminating and not (self._parts.options.add_finalizer and FINALIZER in volume.finalizers):
+            return False
+        return volume.phase == "Released" and volume.reclaim_policy == "Delete"
+
+    async def should_delete(self, volume: Volume) -> bool:
+        """:meth:`may_delete`, and no plugin has anything against it.
+
+        Raises:
+            Outcome: a hook failed.
+        """
+        return self.may_delete(volume) and await self._parts.backend.should_delete(volume)
+
+    async def _delete(self, volume: Volume) -> Result:
+        parts, name = self._parts, volume.name
+        if volume.uid in self._gone:
+            return await self._remove_object(volume)
+        if parts.options.live_reads:
+            try:
+                live = await parts.api.get(VOLUMES, name)
+            except NotFound:
+                return DONE  # someone finished it
+            except ApiError as error:
+                parts.metrics.delete_failed(volume)
+                return Result(Kind.RETRY, f"reading volume {name}: {error}")
+            if live.uid != volume.uid or not parts.ours(live) or not self.may_delete(live):
+                return DONE  # not that volume any more, or not to be deleted any more; the watch will tell
+            volume = live
+        began = parts.clock.monotonic()
+        try:
+            if not await parts.backend.should_delete(volume):
+                return DONE
+            storage_class = parts.classes.get(volume.spec.storage_class_name or "")
+            decision = volume_policy(
+                volume,
+                storage_class if storage_class and parts.known(storage_class.provisioner or "") else None,
+                default=parts.backend.default_policy,
+                supports_archive=parts.backend.supports_archive,
+                plugin=parts.backend.plugin,
+            )
+            removed = await self._reclaim(volume, decision)  # D1
+        except Ignored as error:
+            logger.info("Volume %s and its asset are left alone: %s", name, error)
+            parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)  # as the reference counts it
+            return DONE
+        except VolumeInUse as error:
+            self._emit(volume, "Normal", "VolumeDelete", str(error))
+            return Result(Kind.RETRY, str(error))
+        except Outcome as error:
+            if isinstance(error, HookTimeout):
+                logger.warning("Volume %s of claim %s: %s", name, volume.claim_key, error)
+            self._emit(volume, "Warning", "VolumeFailedDelete", str(error))
+            parts.metrics.delete_failed(volume)
+            return Result(Kind.RETRY, str(error))
+        self._gone[volume.uid] = began
+        self._tell(volume, decision, removed)
+        return await self._remove_object(volume)
+
+    async def _reclaim(self, volume: Volume, decision: Decision) -> Removed:
+        """D1: what the policy says is done to the asset. Raises Outcome."""
+        parts = self._parts
+        if decision.reason:
+            logger.info("%s", decision.reason)
+            self._emit(volume, "Normal", "VolumePolicyAssumed", decision.reason)
+        if decision.policy == "retain":
+            return Removed(message=f"The data of volume {volume.name} stays where it is; only the volume is removed")
+        call = parts.backend.archive if decision.policy == "archive" else parts.backend.delete
+        began = parts.clock.monotonic()
+        try:
+            removed = await call(volume, timeout=parts.options.deletion_timeout or None)
+        except Outcome as error:
+            self._observe(volume, decision, began, error=error)
+            raise
+        except Exception as error:
+            logger.exception("%s of volume %s of claim %s", decision.policy, volume.name, volume.claim_key)
+            problem = DeleteError(f"{type(error).__name__}: {error}")
+            self._observe(volume, decision, began, error=problem)
+            raise problem from error
+        self._observe(volume, decision, began, removed=removed)
+        return removed
+
+    def _observe(
+        self,
+        volume: Volume,
+        decision: Decision,
+        began: float,
+        *,
+        error: Outcome | None = None,
+        removed: Removed | None = None,
+    ) -> None:
+        parts = self._parts
+        parts.backend.observe(
+            Record(
+                operation=decision.policy,
+                plugin=parts.backend.plugin,
+                provisioner=parts.name,
+                outcome=snake_case(error) if error else "ok",
+                claim=volume.claim_key,
+                claim_uid=volume.claim_uid,
+                volume=volume.name,
+                class_name=volume.spec.storage_class_name or "",
+                duration=parts.clock.monotonic() - began,
+                message=str(error) if error else removed.message if removed else "",
+                path=removed.path if removed else "",
+            )
+        )
+
+    def _tell(self, volume: Volume, decision: Decision, removed: Removed) -> None:
+        """The event and the metric of an asset that was handled."""
+        reason = "VolumeAlreadyAbsent" if removed.already_absent else _DONE_EVENTS[decision.policy]
+        message = removed.message or f"Policy {decision.policy} was carried out for volume {volume.name}"
+        logger.info("%s: volume %s of claim %s: %s", reason, volume.name, volume.claim_key, message)
+        self._emit(volume, "Normal", reason, message)
+        for note in removed.notes:
+            self._note(volume, note)
+        self._parts.metrics.released(self._parts.name, "absent" if removed.already_absent else decision.policy)
+
+    async def _remove_object(self, volume: Volume) -> Result:
+        """D2 to D5: the asset is handled, the object goes. A later pass begins here."""
+        parts, name, uid = self._parts, volume.name, volume.uid
+        began = self._gone.get(uid)
+        try:
+            if not volume.terminating:
+                await parts.api.delete(VOLUMES, name, uid=uid)  # D2
+            if FINALIZER in volume.finalizers:
+                await parts.api.patch(VOLUMES, name, removal(volume, FINALIZER))  # D4
+        except NotFound:
+            pass
+        except ApiError as error:
+            # A conflict among them: if another volume has the name by now, the next pass finds that.
+            logger.warning("The asset of volume %s was handled, but the volume could not be removed: %s", name, error)
+            parts.metrics.delete_failed(volume)
+            return Result(Kind.RETRY, f"removing volume {name}: {error}")
+        if began is not None:
+            parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)
+        if parts.volumes.by_uid(uid) is None:
+            self._gone.pop(uid, None)
+        else:
+            self._gone[uid] = None
+        return DONE
+
+    def _note(self, volume: Volume, note: Note) -> None:
+        self._emit(volume, note.type if note.type in {"Normal", "Warning"} else "Normal", note.reason, note.message)
+
+    def _emit(self, volume: Volume, type: str, reason: str, message: str) -> None:
+        self._parts.events.emit(volume, type=type, reason=reason, message=message)
