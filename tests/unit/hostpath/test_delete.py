@@ -1,0 +1,207 @@
+"""What becomes of a volume: removed, archived or left alone, and never the wrong one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import msgspec
+import pytest
+
+from prov_host import DeleteError, ProvisionError, Volume
+from prov_host.testing import make_claim, make_request, make_volume
+
+
+def _changed(volume: Volume, **wire: Any) -> Volume:
+    """The volume as somebody edited it: spec fields in the API's form."""
+    built = msgspec.to_builtins(volume)
+    built["spec"] = {**built["spec"], **wire}
+    return msgspec.convert(built, Volume)
+
+
+def _with_record(volume: Volume, **record: str) -> Volume:
+    built = msgspec.to_builtins(volume)
+    built["metadata"]["annotations"]["prov-host/record"] = json.dumps({**volume.record, **record})
+    return msgspec.convert(built, Volume)
+
+
+@pytest.fixture
+def made(hostpath: Any) -> Volume:
+    _, _, volume = hostpath.provision(make_claim("data", "ns1"))
+    (hostpath.path(volume) / "precious").write_text("data")
+    return volume
+
+
+def test_a_deleted_volume_is_gone_at_once_and_its_trash_soon(hostpath: Any, made: Volume) -> None:
+    removed = hostpath.running.delete(made)
+    path = hostpath.path(made)
+    assert removed.message == f"{path} is removed"
+    assert not path.exists()
+    (thrown,) = hostpath.private("trash").iterdir()
+    assert (thrown / "precious").exists()
+    seconds, job = hostpath.host.jobs["empty the trash"]
+    assert seconds == 2
+    job()
+    assert list(hostpath.private("trash").iterdir()) == []
+
+
+def test_trash_of_a_crash_is_emptied_by_the_next_process(start: Any, hostpath: Any, made: Volume) -> None:
+    hostpath.running.delete(made)
+    start().plugin.empty_trash()
+    assert list(hostpath.private("trash").iterdir()) == []
+
+
+def test_an_archived_volume_keeps_its_data_and_what_it_was(hostpath: Any, made: Volume) -> None:
+    removed = hostpath.running.archive(made)
+    (archive,) = [path for path in hostpath.private("archive").iterdir() if path.is_dir()]
+    assert removed.path == str(archive)
+    assert archive.name == f"ns1-data-{made.name}-20260101T000000Z"
+    assert (archive / "precious").read_text() == "data"
+    record = json.loads(archive.with_name(archive.name + ".json").read_text())
+    assert (record["claim"], record["pv_name"]) == ("ns1/data", made.name)
+    again = hostpath.running.archive(made)
+    assert again.already_absent
+
+
+def test_data_that_somebody_removed_by_hand_was_already_gone(hostpath: Any, made: Volume) -> None:
+    shutil.rmtree(hostpath.path(made))
+    removed = hostpath.running.delete(made)
+    assert removed.already_absent
+    assert list(hostpath.private("owners").iterdir()) == []
+
+
+def test_nothing_is_followed_out_of_the_directory(hostpath: Any, made: Volume, tmp_path: Any) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o750)
+    (outside / "precious").write_text("data")
+    (hostpath.path(made) / "link").symlink_to(outside)
+    hostpath.running.delete(made)
+    hostpath.plugin.empty_trash()
+    assert (outside / "precious").read_text() == "data"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("local", {"path": "/etc"}, "points to '/etc'"),
+        ("local", {"path": "/etc/../{root}/other"}, "nothing was touched"),
+        ("local", {}, "points to None"),
+        ("local", {"path": 5}, "points to 5"),
+        ("local", None, "points to None"),
+    ],
+)
+def test_a_source_that_was_edited_is_refused(hostpath: Any, made: Volume, field: str, value: Any, words: str) -> None:
+    with pytest.raises(DeleteError, match=words):
+        hostpath.running.delete(_changed(made, **{field: value}))
+    assert (hostpath.path(made) / "precious").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"directory": "/etc"}, "not among the base directories of node-1"),
+        ({"directory": ""}, "an unknown directory"),
+        ({"name": "../etc"}, "points to"),
+        ({"storage": "0000"}, "is another storage"),
+        ({"node": "node-2"}, "is on the node node-2"),
+    ],
+)
+def test_a_record_that_was_edited_is_refused(hostpath: Any, made: Volume, record: Any, words: str) -> None:
+    with pytest.raises(DeleteError, match=words):
+        hostpath.running.delete(_with_record(made, **record))
+    assert (hostpath.path(made) / "precious").exists()
+
+
+def test_a_record_and_source_that_agree_on_anothers_directory_are_refused(hostpath: Any, made: Volume) -> None:
+    _, _, other = hostpath.provision(make_claim("other", "ns2"))
+    name = made.record["name"]
+    forged = _with_record(_changed(other, local={"path": str(hostpath.root / name)}), name=name)
+    with pytest.raises(DeleteError, match=f"{other.name} belongs to .*ns2-other"):
+        hostpath.running.delete(forged)
+    for name in (".prov-host", "."):
+        forged = _with_record(_changed(other, local={"path": f"{hostpath.root}/{name}"}), name=name)
+        with pytest.raises(DeleteError):
+            hostpath.running.delete(forged)
+    assert (hostpath.path(made) / "precious").exists()
+    assert hostpath.path(other).is_dir()
+
+
+def test_a_volume_in_use_by_another_is_kept(hostpath: Any, made: Volume) -> None:
+    for inner in ("", "/sub"):
+        other = msgspec.to_builtins(made)
+        other["metadata"]["name"] = "static"
+        other["metadata"]["annotations"] = {}
+        other["spec"]["local"]["path"] = f"{hostpath.path(made)}{inner}"
+        hostpath.host.known_volumes[:] = [made, msgspec.convert(other, Volume)]
+        with pytest.raises(DeleteError, match="is used by the volume static as well"):
+            hostpath.running.delete(made)
+    hostpath.host.known_volumes[:] = [made]
+    assert hostpath.running.delete(made).message.endswith("is removed")
+
+
+def test_a_disk_that_is_not_mounted_never_looks_like_deleted(hostpath: Any, made: Volume) -> None:
+    hostpath.host.know([made])
+    hostpath.root.rename(hostpath.root.with_name("disk"))
+    with pytest.raises(DeleteError, match="does not exist on this node"):
+        hostpath.running.delete(made)
+    assert "does not exist" in hostpath.running.check()[0]
+    hostpath.root.mkdir()
+    assert "is its disk mounted?" in hostpath.running.check()[0]
+    with pytest.raises(DeleteError, match=r"is its disk mounted\?"):
+        hostpath.running.delete(made)
+    with pytest.raises(ProvisionError, match=r"is its disk mounted\?"):
+        hostpath.provision()
+    shutil.rmtree(hostpath.root)
+    hostpath.root.with_name("disk").rename(hostpath.root)
+    assert hostpath.running.check() == []
+    assert hostpath.running.delete(made).message.endswith("is removed")
+
+
+def test_another_disk_never_looks_like_deleted(start: Any, hostpath: Any, made: Volume) -> None:
+    hostpath.root.rename(hostpath.root.with_name("disk"))
+    start().provision()  # a fresh disk, in use
+    with pytest.raises(DeleteError, match="is the right disk mounted"):
+        hostpath.running.delete(made)
+
+
+def test_a_mount_can_be_required(start: Any) -> None:
+    started = start(require_mount=True)
+    assert "nothing is mounted" in started.running.check()[0]
+    with pytest.raises(ProvisionError, match="nothing is mounted"):
+        started.provision()
+
+
+def test_damaged_records_are_named_and_nothing_is_lost(hostpath: Any, made: Volume) -> None:
+    (record,) = hostpath.private("owners").iterdir()
+    whole = record.read_bytes()
+    for text in (b"", b"{", b'{"pv_name": "x", "name": "../x"}', b'{"pv_name": "x", "name": "y"}', b"\xff"):
+        record.write_bytes(text)
+        with pytest.raises(DeleteError, match="record"):
+            hostpath.running.delete(made)
+    record.write_bytes(whole)
+    assert hostpath.running.delete(made).message.endswith("is removed")
+
+
+def test_a_private_area_of_someone_else_is_not_trusted(hostpath: Any, made: Volume, tmp_path: Any) -> None:
+    private = hostpath.private()
+    private.rename(tmp_path / "elsewhere")
+    private.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DeleteError, match="symbolic link"):
+        hostpath.running.delete(made)
+
+
+def test_the_inventory_knows_everything_in_the_directory(hostpath: Any, made: Volume) -> None:
+    _, _, deleted = hostpath.provision()
+    _, _, archived = hostpath.provision()
+    hostpath.running.delete(deleted)
+    hostpath.running.archive(archived)
+    (hostpath.root / "stranger").mkdir()
+    found = {(asset.kind, asset.pv_name) for asset in hostpath.running.inventory()}
+    assert found == {("volume", made.name), ("archive", archived.name), ("trash", ""), ("unknown", "")}
+
+
+def test_a_volume_that_could_not_be_saved_is_undone(hostpath: Any) -> None:
+    request = make_request(make_claim(), hostpath.request().storage_class, selected_node="node-1")
+    volume = make_volume(request, hostpath.running.provision(request), phase="")
+    assert hostpath.running.delete(volume).message.endswith("is removed")
