@@ -114,7 +114,7 @@ class Contender:
                 "POD_NAMESPACE": NAMESPACE,
                 "ENABLE_LEADER_ELECTION": "false",  # as the peer
                 "PROV_HOST_NFS_SUBDIR_MOUNT": str(share),
-                "PROV_HOST_NFS_SUBDIR_REQUIRE_MOUNT": "false",
+                "PROV_HOST_NFS_SUBDIR_PLAIN_DIRECTORY": "true",
             }
             with HostProcess(directory, args, env) as host:
                 yield lambda: usage_of(host.pid)

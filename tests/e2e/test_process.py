@@ -86,6 +86,7 @@ def test_the_environment_of_the_go_provisioner_is_enough(nfs_installation: Insta
     root.mkdir(exist_ok=True)
     try:
         installation = nfs_installation
+        installation.path = str(root)  # as on the server itself: the kernel of a test machine may have no NFS client
         archive = installation.create_class("archive", {})
         four = ("NFS_SERVER", "NFS_PATH", "PROVISIONER_NAME", "KUBECONFIG")
         env = {name: installation.environment()[name] for name in four}

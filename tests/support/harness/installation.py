@@ -63,15 +63,19 @@ class Installation:
         share.mkdir(parents=True, exist_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """What the Go provisioner's environment says, the share's place, and that it is an ordinary directory."""
+        """What the Go provisioner's environment says, the share's place, and that it is an ordinary directory.
+
+        The last is left out when the share's place is the exported path itself: then nothing need be mounted.
+        """
+        plain = {} if self.path == str(self.share) else {"PROV_HOST_NFS_SUBDIR_PLAIN_DIRECTORY": "true"}
         return {
+            **plain,
             "NFS_SERVER": self.server,
             "NFS_PATH": self.path,
             "PROVISIONER_NAME": self.provisioner,
             "KUBECONFIG": str(self.kubeconfig),
             "POD_NAMESPACE": self.namespace,
             "PROV_HOST_NFS_SUBDIR_MOUNT": str(self.share),
-            "PROV_HOST_NFS_SUBDIR_REQUIRE_MOUNT": "false",
         }
 
     def create_namespace(self) -> None:
