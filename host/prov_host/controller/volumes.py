@@ -38,7 +38,7 @@ class VolumePath:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        # Volumes whose asset was handled, by uid: since when this success is to be counted, None once it was.
+        # Volumes whose asset was handled, by uid: since when; None once the object was told to go, too.
         self._gone: dict[str, float | None] = {}
 
     def forget(self, volume: Volume) -> None:
@@ -98,6 +98,8 @@ class VolumePath:
     async def _delete(self, volume: Volume) -> Result:
         parts, name = self._parts, volume.name
         if volume.uid in self._gone:
+            if self._gone[volume.uid] is None:
+                return DONE  # the cache shows what is over
             return await self._remove_object(volume)
         if parts.options.live_reads:
             try:
@@ -202,7 +204,8 @@ class VolumePath:
     async def _remove_object(self, volume: Volume) -> Result:
         """D2 to D5: the asset is handled, the object goes. A later pass begins here."""
         parts, name, uid = self._parts, volume.name, volume.uid
-        began = self._gone.get(uid)
+        began = self._gone[uid]
+        assert began is not None
         try:
             if not volume.terminating:
                 await parts.api.delete(VOLUMES, name, uid=uid)  # D2
@@ -215,8 +218,7 @@ class VolumePath:
             logger.warning("The asset of volume %s was handled, but the volume could not be removed: %s", name, error)
             parts.metrics.delete_failed(volume)
             return Result(Kind.RETRY, f"removing volume {name}: {error}")
-        if began is not None:
-            parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)
+        parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)
         if parts.volumes.by_uid(uid) is None:
             self._gone.pop(uid, None)
         else:
