@@ -132,6 +132,7 @@ def read_settings(
     *,
     path: str = "",
     installed: Iterable[str] = (),
+    problems: list[str] | None = None,
 ) -> Settings:
     """Read the host's settings from all sources.
 
@@ -140,6 +141,8 @@ def read_settings(
         environment: variables; the process's by default.
         path: the TOML file; "" means ``PROV_HOST_CONFIG``, or none.
         installed: the names of all installed plugins.
+        problems: where problems are put; what is wrong then has its default, so that the plugins' problems can be
+            found too. None: they are raised.
 
     Returns:
         The settings; plugins' own are read by :meth:`Settings.for_plugin`.
@@ -152,7 +155,8 @@ def read_settings(
     environment = dict(os.environ) if environment is None else environment
     installed = tuple(installed)
     path = path or environment.get(PREFIX + "CONFIG", "")
-    problems: list[str] = []
+    collected = problems is not None
+    problems = [] if problems is None else problems
     file = _read_file(path, problems)
     by_name = {option.name: option for option in options()}
     known = {**by_name, **{option.field: option for option in options()}}
@@ -175,7 +179,7 @@ def read_settings(
             values[option.owner][option.field] = value
     host, controller = HostSettings(**values[HostSettings]), ControllerOptions(**values[ControllerOptions])
     problems += host.problems() + controller.problems()
-    if problems:
+    if problems and not collected:
         raise ConfigurationError(*problems)
     if not host.plugin and all(environment.get(name) for name in ("NFS_SERVER", "NFS_PATH", "PROVISIONER_NAME")):
         # The Go provisioner is configured by these alone, and so is whoever swaps its image for ours.

@@ -1,0 +1,175 @@
+"""What the host offers a plugin: :class:`prov_host.HostContext` over the process's caches and events.
+
+A plugin gets its context in ``configure``, before there is a cluster; the host attaches the caches later. Until then
+they are empty, and say so (:meth:`PluginContext.synced`). Jobs that a plugin asks for with ``every`` run on threads of
+their own while this process serves the plugin's names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from prov_host.clock import Clock, SystemClock
+from prov_host.kube.api import Cache, EventSink
+from prov_host.model import Claim, Note, StorageClass, Volume
+from prov_host.output import as_plugin, words_of
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["PluginContext", "World"]
+
+logger = logging.getLogger(__name__)
+
+
+class World(Protocol):
+    """The process's caches and events, as the host attaches them."""
+
+    @property
+    def claims(self) -> Cache[Claim]:
+        """All claims."""
+
+    @property
+    def volumes(self) -> Cache[Volume]:
+        """All volumes."""
+
+    @property
+    def classes(self) -> Cache[StorageClass]:
+        """All classes."""
+
+    @property
+    def events(self) -> EventSink:
+        """Where events go."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether all caches have been filled."""
+
+    def being_saved(self) -> Iterable[Volume]:
+        """Volumes that were made and are not in the cache yet."""
+
+
+class _Job(msgspec.Struct, frozen=True):
+    name: str
+    seconds: float
+    function: Callable[[], object]
+
+
+class PluginContext:
+    """Implements :class:`prov_host.HostContext`.
+
+    Args:
+        plugin: the plugin's name.
+        node_name: the node this process runs on, or "".
+        clock: the host's clock.
+        registry: where metrics are registered; one of its own by default.
+
+    The plugin's methods are callable from any thread, the host's are called on the event loop. Since 0.1.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        *,
+        node_name: str = "",
+        clock: Clock | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.plugin = plugin
+        self.node_name = node_name
+        self.clock: Clock = clock or SystemClock()
+        self._registry = registry
+        self._world: World | None = None
+        self._jobs: list[_Job] = []
+        self._configured = False
+        self._stop = threading.Event()
+        self._started = False
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """See :class:`prov_host.HostContext`."""
+        if self._registry is None:
+            from prometheus_client import CollectorRegistry  # noqa: PLC0415  the command line may not need it
+
+            self._registry = CollectorRegistry()
+        return self._registry
+
+    @registry.setter
+    def registry(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def synced(self) -> bool:
+        """See :meth:`prov_host.HostContext.synced`."""
+        return self._world is not None and self._world.synced
+
+    def volumes(self) -> tuple[Volume, ...]:
+        """See :meth:`prov_host.HostContext.volumes`."""
+        if self._world is None:
+            return ()
+        # In this order: a volume that is saved in between is seen twice rather than never.
+        pending = tuple(self._world.being_saved())
+        known = self._world.volumes.values()
+        if not pending:
+            return known
+        names = {volume.name for volume in known}
+        return (*known, *(volume for volume in pending if volume.name not in names))
+
+    def claims(self) -> tuple[Claim, ...]:
+        """See :meth:`prov_host.HostContext.claims`."""
+        return self._world.claims.values() if self._world is not None else ()
+
+    def storage_classes(self) -> tuple[StorageClass, ...]:
+        """See :meth:`prov_host.HostContext.storage_classes`."""
+        return self._world.classes.values() if self._world is not None else ()
+
+    def event(self, regarding: Claim | Volume, note: Note) -> None:
+        """See :meth:`prov_host.HostContext.event`."""
+        if self._world is None:
+            logger.info("plugin %s has an event for nobody: %s %s", self.plugin, note.reason, note.message)
+            return
+        kind = note.type if note.type in {"Normal", "Warning"} else "Warning"
+        self._world.events.emit(regarding, type=kind, reason=note.reason, message=note.message)
+
+    def every(self, name: str, seconds: float, job: Callable[[], object]) -> None:
+        """See :meth:`prov_host.HostContext.every`."""
+        if self._configured:
+            raise RuntimeError(f"every({name!r}) was called after configure; jobs are set up in configure only")
+        if not seconds > 0:
+            raise ValueError(f"every({name!r}): {seconds} s apart; it must be more than 0")
+        if any(known.name == name for known in self._jobs):
+            raise ValueError(f"every({name!r}) was called twice; jobs have names of their own")
+        self._jobs.append(_Job(name, seconds, job))
+
+    def configured(self) -> None:
+        """The ``configure`` hook has returned: no more jobs."""
+        self._configured = True
+
+    def attach(self, world: World) -> None:
+        """From now on, this is what the plugin sees."""
+        self._world = world
+
+    def start_jobs(self) -> None:
+        """This process serves the plugin's names now. Idempotent."""
+        if self._started:
+            return
+        self._started = True
+        for job in self._jobs:
+            name = f"job {job.name} of {self.plugin}"
+            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+
+    def stop_jobs(self) -> None:
+        """No job starts again; one that runs goes on. Idempotent."""
+        self._stop.set()
+
+    def _work(self, job: _Job) -> None:
+        while not self._stop.is_set():
+            try:
+                as_plugin(self.plugin, job.function)
+            except BaseException as error:
+                logger.warning("job %s of plugin %s failed: %s", job.name, self.plugin, words_of(error), exc_info=error)
+            self._stop.wait(job.seconds)

@@ -1,0 +1,74 @@
+"""Logs of the process: one line each on stderr, as text for people or as JSON for collectors.
+
+A newline in a message (names and messages are hostile) never starts a new line of the log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import sys
+from typing import TextIO
+
+import msgspec
+
+from prov_host.output import running_plugin
+
+__all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
+
+_NOISY = ("asyncio", "aiohttp", "kubernetes", "urllib3")
+
+
+def _stamp(record: logging.LogRecord) -> str:
+    moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-01T00:00:00.000Z INFO prov_host.host: message``; tracebacks follow, indented. Since 0.1."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :meth:`logging.Formatter.format`."""
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        line = f"{_stamp(record)} {record.levelname} {record.name}: {message}"
+        if record.exc_info and record.exc_info[0] is not None:
+            line += "\n    " + self.formatException(record.exc_info).replace("\n", "\n    ")
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, plugin (in its threads), error. Since 0.1."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :meth:`logging.Formatter.format`."""
+        entry = {
+            "time": _stamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if plugin := running_plugin():
+            entry["plugin"] = plugin
+        if record.exc_info and record.exc_info[0] is not None:
+            entry["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+def set_up_logging(level: str = "info", form: str = "text", stream: TextIO | None = None) -> None:
+    """Send the process's logs to one stream.
+
+    Args:
+        level: ``error``, ``warning``, ``info`` or ``debug``.
+        form: ``text`` or ``json``.
+        stream: stderr by default.
+
+    On the main thread, at start. Since 0.1.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    if level != "debug":
+        for name in _NOISY:
+            logging.getLogger(name).setLevel(logging.WARNING)
