@@ -379,7 +379,7 @@ class HostpathPlugin:
             return host.node_name
         if "KUBERNETES_SERVICE_HOST" in self._environ or self._settings.scope == "per-node":
             raise ConfigurationError(
-                "hostpath: the name of this node is not known; set NODE_NAME from the field spec.nodeName, or "
+                "hostpath: the name of this node is not known; set PROV_HOST_NODE_NAME from the field spec.nodeName, or "
                 "--node-name"
             )
         name = socket.gethostname().lower()

@@ -160,7 +160,7 @@ def resolve(settings: HostpathSettings, node: str) -> Placement:
             f"hostpath: provisioner {settings.provisioner!r} is no provisioner name such as example.com/local"
         )
     if not _NODE.fullmatch(node):
-        problems.append(f"hostpath: {node!r} is no node name; set --node-name (NODE_NAME from the field spec.nodeName)")
+        problems.append(f"hostpath: {node!r} is no node name; set PROV_HOST_NODE_NAME from the field spec.nodeName")
     own = settings.nodes.get(node, NodeSettings())
     hostname = own.hostname or settings.hostname or node
     if not _LABEL.fullmatch(hostname):
