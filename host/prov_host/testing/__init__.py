@@ -7,6 +7,7 @@ opt-in pytest plugin :mod:`prov_host.testing.plugin` with its fixtures.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from prov_host.testing.clock import FakeClock
@@ -15,6 +16,7 @@ from prov_host.testing.objects import make_claim, make_class, make_request, make
 from prov_host.testing.subject import BackendUnderTest, LateError, RunningBackend
 
 if TYPE_CHECKING:
+    from prov_host.testing.cluster import EmbeddedCluster
     from prov_host.testing.contract import BackendContract
     from prov_host.testing.promises import PROMISES
 
@@ -22,6 +24,7 @@ __all__ = [
     "PROMISES",
     "BackendContract",
     "BackendUnderTest",
+    "EmbeddedCluster",
     "FakeClock",
     "FakeHost",
     "LateError",
@@ -33,14 +36,15 @@ __all__ = [
 ]
 
 
+# What needs pytest, which is no dependency of the host, or takes long to import, is imported when somebody asks for it.
+_LATER = {
+    "BackendContract": "prov_host.testing.contract",
+    "EmbeddedCluster": "prov_host.testing.cluster",
+    "PROMISES": "prov_host.testing.promises",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # pytest is no dependency of the host: only these two need it, and only when somebody asks for them.
-    if name == "BackendContract":
-        from prov_host.testing.contract import BackendContract  # noqa: PLC0415
-
-        return BackendContract
-    if name == "PROMISES":
-        from prov_host.testing.promises import PROMISES  # noqa: PLC0415
-
-        return PROMISES
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
