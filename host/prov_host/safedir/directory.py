@@ -1,0 +1,469 @@
+"""One open directory, and everything that may be done to the entries in it.
+
+A :class:`Dir` holds a file descriptor. Going down is one ``openat`` per name that refuses links and other file
+systems, so whoever can rename or replace entries on the way can make a call fail, but can never lead it anywhere
+else: what was opened is what is used. A path is only kept for messages.
+
+Directories are made aside and moved into place (:meth:`Dir.install`), so an entry never appears half-made, with a
+wrong mode or owner, and nothing that existed before is ever changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from prov_host.safedir.names import check_name
+from prov_host.safedir.syscalls import Entry, RealSys, Sys
+
+__all__ = ["Dir", "NotADirectory", "OtherFilesystem"]
+
+_WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that somebody put where we expect a file must not wait for a writer.
+_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+class NotADirectory(NotADirectoryError):
+    """Something on the way is no directory: a link, a file, a device. Since 0.1."""
+
+
+class OtherFilesystem(OSError):
+    """Something is mounted on the way: renaming and removing must stay on one file system. Since 0.1."""
+
+
+class Dir:
+    """An open directory; a context manager that closes it.
+
+    Args:
+        sys: the calls to use.
+        fd: an open descriptor of a directory; owned from now on.
+        path: where it is, for messages.
+        device: ``st_dev`` of the root's file system.
+
+    Every method may raise OSError. Not for use by two threads at once, except for methods on entries (all calls are
+    relative to the descriptor and keep no state here). Since 0.1.
+    """
+
+    __slots__ = ("_fd", "device", "path", "sys")
+
+    def __init__(self, sys: Sys, fd: int, path: str, device: int) -> None:
+        self.sys = sys
+        self._fd = fd
+        self.path = path
+        self.device = device
+
+    @classmethod
+    def open_root(cls, path: str, sys: Sys | None = None) -> Dir:
+        """Open a root directory by its path; links on the way to a root are its administrator's business.
+
+        Args:
+            path: an absolute path.
+            sys: the calls to use from here on; this machine's by default.
+
+        Returns:
+            The open root.
+
+        Raises:
+            NotADirectory: it is something else.
+            OSError: it cannot be opened.
+
+        Since 0.1.
+        """
+        sys = sys or RealSys()
+        try:
+            fd = sys.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except NotADirectoryError as error:
+            raise NotADirectory(errno.ENOTDIR, "is not a directory", path) from error
+        try:
+            return cls(sys, fd, path.rstrip("/") or "/", sys.fstat(fd).st_dev)
+        except BaseException:
+            sys.close(fd)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when it is closed."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self.sys.close(fd)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor."""
+        return self._fd
+
+    def at(self, name: str) -> str:
+        """The path of an entry, for messages."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    # --- going down ---------------------------------------------------------------------------------------------
+
+    def child(self, name: str, *, readable: bool = True) -> Dir:
+        """Open a directory in this one.
+
+        Args:
+            name: its name.
+            readable: False opens it for going on only, which needs no read permission; listing it, changing its mode
+                or owner, and syncing it are then not possible.
+
+        Returns:
+            The open directory.
+
+        Raises:
+            UnsafeName: `name` is not a name.
+            NotADirectory: the entry is a link or anything else.
+            OtherFilesystem: something is mounted there.
+            FileNotFoundError: there is no such entry.
+        """
+        check_name(name)
+        try:
+            fd = self.sys.open(name, _READ if readable else _WALK, dir_fd=self._fd)
+        except OSError as error:
+            if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+                raise NotADirectory(errno.ENOTDIR, self._what_instead(name), self.at(name)) from error
+            raise _located(error, self.at(name)) from error
+        try:
+            if self.sys.fstat(fd).st_dev != self.device:
+                raise OtherFilesystem(errno.EXDEV, "another file system is mounted here", self.at(name))
+        except BaseException:
+            self.sys.close(fd)
+            raise
+        return Dir(self.sys, fd, self.at(name), self.device)
+
+    def walk(self, names: Iterable[str], *, readable: bool = False) -> Dir:
+        """Go down several directories, each as by :meth:`child`.
+
+        Args:
+            names: may be empty: then it is this directory again.
+            readable: whether the last one is opened for reading.
+
+        Returns:
+            The last directory; close it.
+        """
+        names = tuple(names)
+        current = self._again(readable=readable and not names)
+        for index, name in enumerate(names):
+            with current:
+                below = current.child(name, readable=readable and index == len(names) - 1)
+            current = below
+        return current
+
+    def _again(self, *, readable: bool) -> Dir:
+        fd = self.sys.open(".", _READ if readable else _WALK, dir_fd=self._fd)
+        return Dir(self.sys, fd, self.path, self.device)
+
+    def _what_instead(self, name: str) -> str:
+        try:
+            mode = self.sys.lstat(name, dir_fd=self._fd).st_mode
+        except OSError:
+            return "is not a directory"
+        if stat.S_ISLNK(mode):
+            return "is a symbolic link, and links are never followed"
+        return "is a file, not a directory" if stat.S_ISREG(mode) else "is not a directory"
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def stat(self) -> os.stat_result:
+        """This directory's own attributes."""
+        return self.sys.fstat(self._fd)
+
+    def lstat(self, name: str) -> os.stat_result | None:
+        """An entry's attributes, not following links; None if there is none."""
+        check_name(name)
+        try:
+            return self.sys.lstat(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _located(error, self.at(name)) from error
+
+    def is_dir(self, name: str) -> bool:
+        """Whether an entry is there and is a directory (a link to one is not)."""
+        found = self.lstat(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries, in no order; needs a readable directory."""
+        return self.sys.scandir(self._fd)
+
+    def names(self) -> list[str]:
+        """The names of the entries, sorted."""
+        return sorted(entry.name for entry in self.entries())
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return next(iter(self.entries()), None) is None
+
+    def space(self) -> os.statvfs_result:
+        """The file system's size and free space."""
+        return self.sys.fstatvfs(self._fd)
+
+    # --- changing -----------------------------------------------------------------------------------------------
+
+    def make(self, name: str, mode: int, *, uid: int = -1, gid: int = -1) -> Dir:
+        """Make a directory with exactly this mode, whatever the umask, and owner; for private places.
+
+        On failure, what was made is removed. In a directory that others can write to, make it aside and
+        :meth:`install` it instead, because between making and opening they could put something else there.
+
+        Args:
+            name: its name.
+            mode: permission bits.
+            uid: owner, -1 for the process's.
+            gid: group, -1 for the process's.
+
+        Returns:
+            The new directory, open for reading.
+
+        Raises:
+            FileExistsError: there is such an entry.
+            OSError: also when the owner cannot be set.
+        """
+        check_name(name)
+        try:
+            self.sys.mkdir(name, 0o700, dir_fd=self._fd)
+        except OSError as error:
+            raise _located(error, self.at(name)) from error
+        made: Dir | None = None
+        try:
+            made = self.child(name)
+            if uid != -1 or gid != -1:
+                self.sys.fchown(made.fd, uid, gid)
+            # After chown, which clears set-id bits.
+            self.sys.fchmod(made.fd, mode)
+        except BaseException as error:
+            if made is not None:
+                made.close()
+            # Only an empty directory can be what was made here, and rmdir removes nothing else.
+            try:
+                self.sys.rmdir(name, dir_fd=self._fd)
+            except OSError as cleaning:
+                error.add_note(f"and {self.at(name)} could not be removed again: {cleaning.strerror}")
+            if isinstance(error, OSError):
+                raise _located(error, self.at(name)) from error
+            raise
+        return made
+
+    def ensure(self, name: str, mode: int) -> Dir:
+        """Open a directory of our own, making it first if it is missing; for private places."""
+        try:
+            return self.child(name)
+        except FileNotFoundError:
+            pass
+        try:
+            return self.make(name, mode)
+        except FileExistsError:
+            return self.child(name)
+
+    def rename(self, name: str, to: Dir, new: str) -> None:
+        """Move an entry; replaces a file, or an empty directory by a directory. For private places."""
+        check_name(name)
+        check_name(new)
+        try:
+            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
+        except OSError as error:
+            raise _located(error, self.at(name), to.at(new)) from error
+
+    def install(self, name: str, to: Dir, new: str, *, reserved: bool = False) -> None:
+        """Move a directory to a place where nothing is, atomically; never replace anything.
+
+        Where the file system has no such rename (NFS), the place is first reserved by making an empty directory
+        there, which fails if anything exists, and then renamed onto, which fails if anybody put something in.
+
+        Args:
+            name: the directory to move.
+            to: the directory it goes to; same file system.
+            new: its name there.
+            reserved: an earlier attempt of the caller may have made the reservation and died: an empty directory
+                with mode 0700 counts as free.
+
+        Raises:
+            FileExistsError: something is there.
+            FileNotFoundError: `name` is not there.
+        """
+        check_name(name)
+        check_name(new)
+        try:
+            try:
+                self.sys.rename_noreplace(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
+                return
+            except OSError as error:
+                if error.errno == errno.EEXIST and reserved and to.is_reservation(new):
+                    self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
+                    return
+                if error.errno not in _UNSUPPORTED:
+                    raise
+            self._install_by_reservation(name, to, new, reserved=reserved)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to.at(new)) from error
+            raise _located(error, self.at(name), to.at(new)) from error
+
+    def _install_by_reservation(self, name: str, to: Dir, new: str, *, reserved: bool) -> None:
+        # EINVAL is also the answer to "into itself", and a missing source must not leave a reservation behind.
+        self.sys.lstat(name, dir_fd=self._fd)
+        try:
+            self.sys.mkdir(new, 0o700, dir_fd=to.fd)
+        except FileExistsError:
+            if not (reserved and to.is_reservation(new)):
+                raise
+        try:
+            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                try:
+                    self.sys.rmdir(new, dir_fd=to.fd)
+                except OSError as cleaning:
+                    error.add_note(
+                        f"and the empty directory {to.at(new)} could not be removed again: {cleaning.strerror}"
+                    )
+            raise
+
+    def is_reservation(self, name: str) -> bool:
+        """Whether an entry is an empty directory with mode 0700, as an interrupted :meth:`install` leaves it."""
+        found = self.lstat(name)
+        if found is None or not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o777 != 0o700:
+            return False
+        with self.child(name) as there:
+            return there.is_empty()
+
+    def rmdir(self, name: str) -> bool:
+        """Remove an empty directory.
+
+        Returns:
+            True if it was removed or is not there, False if something is in it.
+        """
+        check_name(name)
+        try:
+            self.sys.rmdir(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                return False
+            raise _located(error, self.at(name)) from error
+        return True
+
+    def unlink(self, name: str) -> None:
+        """Remove a file or link; nothing happens if there is none."""
+        check_name(name)
+        try:
+            self.sys.unlink(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _located(error, self.at(name)) from error
+
+    # --- small files --------------------------------------------------------------------------------------------
+
+    def read_file(self, name: str, *, limit: int = 65536) -> bytes | None:
+        """Read a small file.
+
+        Args:
+            name: a regular file; anything else is an error, and links are not followed.
+            limit: bytes at most.
+
+        Returns:
+            What is in it, None if there is no such entry.
+
+        Raises:
+            OSError: not a regular file, longer than `limit`, or not readable.
+        """
+        check_name(name)
+        try:
+            fd = self.sys.open(name, _READ_FILE, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _located(error, self.at(name)) from error
+        try:
+            if not stat.S_ISREG(self.sys.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file", self.at(name))
+            data = b""
+            while len(data) <= limit and (more := self.sys.read(fd, limit + 1 - len(data))):
+                data += more
+        except OSError as error:
+            raise _located(error, self.at(name)) from error
+        finally:
+            self.sys.close(fd)
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"is longer than {limit} bytes", self.at(name))
+        return data
+
+    def write_file(self, name: str, data: bytes, *, temporary: str, replace: bool = True, mode: int = 0o600) -> None:
+        """Write a small file so that readers see all of it or nothing, also after a crash.
+
+        Args:
+            name: the file.
+            data: what will be in it.
+            temporary: the name it is written under first; an old file of that name is replaced.
+            replace: False refuses if there is such an entry.
+            mode: permission bits, whatever the umask.
+
+        Raises:
+            FileExistsError: it exists and `replace` is false.
+        """
+        check_name(name)
+        self.unlink(temporary)
+        try:
+            fd = self.sys.open(temporary, _NEW_FILE, mode, dir_fd=self._fd)
+            try:
+                rest = data
+                while rest:
+                    rest = rest[self.sys.write(fd, rest) :]
+                self.sys.fchmod(fd, mode)
+                self.sys.fsync(fd)
+            finally:
+                self.sys.close(fd)
+            if replace:
+                self.sys.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            else:
+                self._rename_file(temporary, name)
+        except BaseException as error:
+            try:
+                self.sys.unlink(temporary, dir_fd=self._fd)
+            except OSError as cleaning:
+                if cleaning.errno != errno.ENOENT:
+                    error.add_note(f"and {self.at(temporary)} could not be removed again: {cleaning.strerror}")
+            if isinstance(error, OSError):
+                raise _located(error, self.at(name)) from error
+            raise
+
+    def _rename_file(self, name: str, new: str) -> None:
+        """Rename a file to where nothing is."""
+        try:
+            self.sys.link(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # No hard links here. In a private place only another process of ours can come between.
+            if self.lstat(new) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.at(new)) from error
+            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            return
+        self.sys.unlink(name, dir_fd=self._fd)
+
+
+def _located(error: OSError, path: str, other: str | None = None) -> OSError:
+    """The same error with the whole path in its words instead of the bare name the call was made with."""
+    if isinstance(error, NotADirectory | OtherFilesystem) or error.errno is None:
+        return error
+    located = OSError(error.errno, error.strerror, path, None, other)
+    for note in getattr(error, "__notes__", ()):
+        located.add_note(note)
+    return located

@@ -1,0 +1,164 @@
+"""Where a volume's directory is, going by its source alone: which export, and which path below its root.
+
+A volume's source cannot be changed once it is saved, so its path may begin with an earlier value of the export's path
+(``historical_paths``). All of them lead to the same root, therefore volumes are compared by their path *below* it. A
+source that is not strictly below a configured root of the right server is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from prov_host import DeleteError, Volume
+from prov_host.safedir import UnsafeName, normalize_absolute, overlaps, relative_parts
+from prov_host_nfs_subdir.settings import Export, same_server
+from prov_host_nfs_subdir.share import Evidence
+
+__all__ = ["RECORD_ANNOTATIONS", "Use", "evidence", "is_ours", "locate", "parts_in", "provisioned_by", "users"]
+
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+RECORD_ANNOTATIONS = ("prov-host/record", "prov-host/plugin", "prov-host/on-delete")
+"""A volume with any of these was made by this program, even if its record is unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A volume and its directory below an export's root. Since 0.1."""
+
+    volume: Volume
+    parts: tuple[str, ...]
+
+
+def provisioned_by(volume: Volume) -> str:
+    """The provisioner name a volume was made under, or ""."""
+    return volume.annotations.get(PROVISIONED_BY, "")
+
+
+def is_ours(volume: Volume) -> bool:
+    """Whether this program made the volume."""
+    return any(name in volume.annotations for name in RECORD_ANNOTATIONS)
+
+
+@lru_cache(maxsize=65536)
+def _below(path: str, roots: tuple[str, ...]) -> tuple[str, ...] | None:
+    try:
+        normal = normalize_absolute(path)
+    except UnsafeName:
+        return None
+    for root in roots:
+        parts = relative_parts(normal, root)
+        if parts is not None:
+            return parts
+    return None
+
+
+def _source(volume: Volume) -> tuple[str, str] | None:
+    """Server and path of an NFS volume; None for any other, and for nonsense."""
+    nfs: Mapping[str, object] | None = volume.spec.nfs
+    if not isinstance(nfs, Mapping):
+        return None
+    server, path = nfs.get("server"), nfs.get("path")
+    return (server, path) if isinstance(server, str) and isinstance(path, str) else None
+
+
+def parts_in(export: Export, volume: Volume) -> tuple[str, ...] | None:
+    """A volume's directory below an export's root.
+
+    Args:
+        export: the export.
+        volume: any volume.
+
+    Returns:
+        Its names, ``()`` if it is the root itself, None if it is elsewhere.
+
+    Callable from any thread. Since 0.1.
+    """
+    source = _source(volume)
+    if source is None or same_server(source[0]) not in export.servers:
+        return None
+    return _below(source[1], export.roots)
+
+
+def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but: str) -> list[Use]:
+    """The volumes whose directory is this one, is inside it, or has it inside.
+
+    A volume of the whole export (which some charts make for the provisioner itself) does not count.
+
+    Args:
+        export: the export.
+        volumes: all volumes of the cluster.
+        parts: the directory.
+        but: the name of the volume that asks.
+
+    Returns:
+        The others.
+
+    Callable from any thread. Since 0.1.
+    """
+    found = []
+    for volume in volumes:
+        other = parts_in(export, volume)
+        if other and overlaps(other, parts) and volume.name != but:
+            found.append(Use(volume, other))
+    return found
+
+
+def evidence(export: Export, volumes: Iterable[Volume]) -> list[Evidence]:
+    """What the cluster's volumes say about an export, for :class:`~prov_host_nfs_subdir.share.Share`."""
+    found = []
+    for volume in volumes:
+        parts = parts_in(export, volume)
+        if parts and (is_ours(volume) or provisioned_by(volume) in export.provisioners):
+            found.append(Evidence(volume.name, volume.record.get("root", ""), parts))
+    return found
+
+
+def locate(exports: Sequence[Export], volume: Volume) -> tuple[Export, tuple[str, ...]]:
+    """The export a volume is on, and its directory there.
+
+    Args:
+        exports: all of them.
+        volume: a volume to be deleted or archived; hostile.
+
+    Returns:
+        The export and at least one name.
+
+    Raises:
+        DeleteError: it is on none of them; says what the volume has and what is configured.
+    """
+    source = _source(volume)
+    if source is None:
+        raise DeleteError(
+            f"volume {volume.name} has no NFS source, so there is nothing here to remove; nothing was touched"
+        )
+    server, path = source
+    on_server = [export for export in exports if same_server(server) in export.servers]
+    if not on_server:
+        known = ", ".join(sorted({export.server for export in exports}))
+        raise DeleteError(
+            f"volume {volume.name} is on the server {server!r}, but configured are {known}; add it to the export's "
+            "`server_aliases` if it is the same server. Nothing was touched"
+        )
+    # The record names the export; else the deepest root wins, and among equals the one that serves its provisioner.
+    wanted = volume.record.get("export", "")
+    matches = []
+    for export in on_server:
+        parts = _below(path, export.roots)
+        if parts is not None:
+            matches.append(
+                (export.name == wanted, provisioned_by(volume) in export.provisioners, -len(parts), export, parts)
+            )
+    if not matches:
+        known = ", ".join(sorted({root for export in on_server for root in export.roots}))
+        raise DeleteError(
+            f"volume {volume.name}: its path {path!r} is not inside any export of {server} that is configured "
+            f"({known}); add its beginning to the export's `historical_paths` if the export moved. Nothing was touched"
+        )
+    *_, export, parts = max(matches, key=lambda match: match[:3])
+    if not parts:
+        raise DeleteError(
+            f"volume {volume.name}: its path {path!r} is the whole export, which is never removed; nothing was touched"
+        )
+    return export, parts

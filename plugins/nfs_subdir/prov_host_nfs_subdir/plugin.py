@@ -1,0 +1,203 @@
+"""The plugin itself: which export a call is for, in which lane it runs, and how failures are said.
+
+The work is done elsewhere: :mod:`~prov_host_nfs_subdir.provisioning` and :mod:`~prov_host_nfs_subdir.release`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prov_host import (
+    Asset,
+    DeleteError,
+    HostContext,
+    InBackground,
+    Infeasible,
+    Provisioned,
+    ProvisionError,
+    ProvisionRequest,
+    Removed,
+    Volume,
+    hookimpl,
+)
+from prov_host.safedir import RealSys, Sys, UnsafeName
+from prov_host_nfs_subdir.checking import Checker
+from prov_host_nfs_subdir.exports import ExportAtWork
+from prov_host_nfs_subdir.inventory import assets
+from prov_host_nfs_subdir.lanes import Lane, Late
+from prov_host_nfs_subdir.locating import locate
+from prov_host_nfs_subdir.metrics import Metrics
+from prov_host_nfs_subdir.parameters import Parameters, read_parameters
+from prov_host_nfs_subdir.provisioning import plan, provision
+from prov_host_nfs_subdir.release import release
+from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings, read_exports
+from prov_host_nfs_subdir.share import ShareProblem
+from prov_host_nfs_subdir.trash import Trash
+
+__all__ = ["NfsSubdirPlugin"]
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 60.0
+
+
+class _Served:
+    """One export with its lane, its trash and its check."""
+
+    def __init__(self, work: ExportAtWork, metrics: Metrics) -> None:
+        self.work = work
+        self.lane = Lane(work.name, work.settings.operations, work.host)
+        self.trash = Trash(work.name, lambda: work.share.open(begin=False), work.settings.removal_threads, metrics)
+        self.checker = Checker(work, self.lane)
+
+
+class NfsSubdirPlugin:
+    """Provisions directories of NFS exports. Since 0.1.
+
+    Args:
+        environ: where the Go tool's variables are read from.
+        sys: the file system calls.
+        new_id: makes unique ids.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        sys: Sys | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._sys = sys or RealSys()
+        self._new_id = new_id
+        self._served: dict[str, _Served] = {}
+        self._exports: tuple[Export, ...] = ()
+
+    @hookimpl
+    def settings_type(self) -> type[NfsSubdirSettings]:
+        """See the hook."""
+        return NfsSubdirSettings
+
+    @hookimpl
+    def configure(self, settings: NfsSubdirSettings | None, host: HostContext) -> None:
+        """See the hook."""
+        settings = settings or NfsSubdirSettings()
+        self._exports = read_exports(settings, self._environ)
+        self._metrics = Metrics(host.registry)
+        for export in self._exports:
+            work = ExportAtWork(export, settings, host, self._sys, self._new_id)
+            served = _Served(work, self._metrics)
+            self._served[export.name] = served
+            host.every(f"trash of {export.name}", _SWEEP_SECONDS, served.trash.sweep)
+
+    @hookimpl
+    def provisioners(self) -> Sequence[str]:
+        """See the hook."""
+        return tuple(dict.fromkeys(name for export in self._exports for name in export.provisioners))
+
+    @hookimpl
+    def default_policy(self) -> str:
+        """See the hook; archiving is what the Go provisioner does."""
+        return "archive"
+
+    @hookimpl
+    def supports_block(self) -> bool:
+        """See the hook; a directory is no block device."""
+        return False
+
+    @hookimpl
+    def provision(self, request: ProvisionRequest) -> Provisioned:
+        """See the hook."""
+        parameters = read_parameters(request.parameters)
+        served = self._served[self._choose(request, parameters).name]
+        wanted = plan(request, served.work.export, parameters)
+        try:
+            return served.lane.run("provision", request.pv_name, lambda: provision(served.work, wanted))
+        except Late as error:
+            if error.running:
+                raise InBackground(f"claim {request.claim.key}: {error}") from error
+            raise ProvisionError(f"claim {request.claim.key}: {error}") from error
+        except (ShareProblem, OSError, UnsafeName) as error:
+            raise ProvisionError(f"claim {request.claim.key}: {describe(error, served.work.export)}") from error
+
+    def _choose(self, request: ProvisionRequest, parameters: Parameters) -> Export:
+        """The export a class is for."""
+        fitting = [export for export in self._exports if request.provisioner in export.provisioners]
+        fitting = fitting or list(self._exports)
+        if parameters.export:
+            fitting = [export for export in fitting if export.name == parameters.export]
+        if len(fitting) == 1:
+            return fitting[0]
+        names = ", ".join(e.name for e in self._exports if request.provisioner in e.provisioners) or "none"
+        if parameters.export:
+            raise Infeasible(
+                f"class {request.storage_class.name}: parameter export: {parameters.export!r} is not an export of "
+                f"{request.provisioner}; allowed are {names}"
+            )
+        raise Infeasible(
+            f"class {request.storage_class.name}: several exports serve {request.provisioner}; choose one with the "
+            f"parameter export: {names}"
+        )
+
+    @hookimpl
+    def delete(self, volume: Volume) -> Removed:
+        """See the hook."""
+        return self._release(volume, archive=False)
+
+    @hookimpl
+    def archive(self, volume: Volume) -> Removed:
+        """See the hook."""
+        return self._release(volume, archive=True)
+
+    def _release(self, volume: Volume, *, archive: bool) -> Removed:
+        export, parts = locate(self._exports, volume)
+        served = self._served[export.name]
+        operation = "archive" if archive else "delete"
+        try:
+            return served.lane.run(
+                operation,
+                volume.name,
+                lambda: release(served.work, volume, parts, archive=archive, trashed=served.trash.add),
+            )
+        except (Late, ShareProblem, OSError, UnsafeName) as error:
+            raise DeleteError(f"volume {volume.name}: {describe(error, export)}") from error
+
+    @hookimpl
+    def check(self) -> Sequence[str]:
+        """See the hook: each export by itself, so that a hung one says so and the others are still looked at."""
+        for served in self._served.values():
+            served.checker.begin()
+        problems: list[str] = []
+        for name, served in self._served.items():
+            found = served.checker.result()
+            self._metrics.ready.labels(name).set(0 if found else 1)
+            problems += found
+        return problems
+
+    @hookimpl
+    def inventory(self) -> Iterable[Asset]:
+        """See the hook."""
+        for served in self._served.values():
+            yield from assets(served.work)
+
+    @hookimpl
+    def close(self) -> None:
+        """See the hook."""
+        for served in self._served.values():
+            served.trash.close()
+
+    def wait_for_trash(self, timeout: float) -> bool:
+        """Wait until deleted directories are removed, as far as they can be; for tests and tools."""
+        return all(served.trash.wait(timeout) for served in self._served.values())
+
+
+def describe(error: Exception, export: Export) -> str:
+    """A failure in words: what, where, and what else went wrong on the way."""
+    if isinstance(error, OSError):
+        where = error.filename or export.mount
+        text = f"export {export.name!r}: {where}: {error.strerror or error}"
+    else:
+        text = str(error)
+    return "; ".join([text, *getattr(error, "__notes__", ())])

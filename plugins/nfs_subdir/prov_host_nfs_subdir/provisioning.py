@@ -1,0 +1,376 @@
+"""Making a volume's directory.
+
+Everything that can be refused without looking at the share is refused first (:func:`plan`), so a bad claim leaves no
+trace. Then, on the proved share (:func:`provision`):
+
+1. the directory is made in the private area with its mode and owner, where nobody can reach it;
+2. the ownership record is written, with the directory's inode number;
+3. missing parents are made the same way, each remembered as ours;
+4. the directory is moved into place, by a rename that never replaces anything.
+
+A crash leaves at most a record and a directory in the private area; the same call made again finds both and goes on.
+Whatever is at the path and is not the recorded inode was there before us, and is never changed: it is refused, or
+adopted as it is if the class says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+
+from prov_host import Infeasible, Note, Provisioned, ProvisionError, ProvisionRequest, Volume
+from prov_host.safedir import Dir
+from prov_host_nfs_subdir.capacity import check_space
+from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
+from prov_host_nfs_subdir.locating import Use, users
+from prov_host_nfs_subdir.naming import check_target, default_name
+from prov_host_nfs_subdir.parameters import Parameters, Permissions, permissions
+from prov_host_nfs_subdir.parents import first_missing, inherited_group, open_parent, prune, staged_parent
+from prov_host_nfs_subdir.pattern import check_names
+from prov_host_nfs_subdir.records import Owner, stem
+from prov_host_nfs_subdir.settings import Export
+from prov_host_nfs_subdir.share import OpenShare
+from prov_host_nfs_subdir.sharing import is_released, shares
+
+__all__ = ["Plan", "plan", "provision"]
+
+# spec.nfs is mounted as server:path; NFSv3's MOUNT protocol carries 1024 bytes (MNTPATHLEN).
+_MAX_SOURCE_BYTES = 1024
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be made, known before anything is touched.
+
+    Attributes:
+        request: the host's.
+        parameters: the class's.
+        parts: the directory below the root.
+        permissions: of the new directory.
+        size: bytes asked for.
+        read_only: whether the source is read-only.
+    """
+
+    request: ProvisionRequest
+    parameters: Parameters
+    parts: tuple[str, ...]
+    permissions: Permissions
+    size: int
+    read_only: bool
+
+    @property
+    def pv(self) -> str:
+        """The volume's name."""
+        return self.request.pv_name
+
+    @property
+    def path(self) -> str:
+        """The directory, as text."""
+        return "/".join(self.parts)
+
+
+def plan(request: ProvisionRequest, export: Export, parameters: Parameters) -> Plan:
+    """Decide everything that follows from the claim, the class and the settings alone.
+
+    Args:
+        request: the host's.
+        export: where it goes.
+        parameters: the class's, read.
+
+    Returns:
+        The plan.
+
+    Raises:
+        Infeasible: saying what about the claim or the class cannot work.
+    """
+    claim = request.claim
+    read_only = _read_only(request, parameters)
+    try:
+        size = claim.requested_bytes
+    except ValueError as error:
+        raise Infeasible(f"claim {claim.key}: its storage request: {error}") from error
+    parts: tuple[str, ...] = ()
+    if parameters.pattern is not None:
+        parts = parameters.pattern.render(claim, request.pv_name, allow_slash=parameters.allow_slash)
+    if not parts:
+        parts = (default_name(claim, request.pv_name),)
+        check_names(parts, f"claim {claim.key}")
+    source = export.source_path(parts)
+    if len(source.encode()) > _MAX_SOURCE_BYTES:
+        raise Infeasible(
+            f"claim {claim.key}: the path {source[:60]!r}... is {len(source.encode())} bytes long, more than the "
+            f"{_MAX_SOURCE_BYTES} that NFS can mount; shorten the class's pathPattern or the values in it"
+        )
+    return Plan(request, parameters, parts, permissions(parameters, export, claim), size, read_only)
+
+
+def _read_only(request: ProvisionRequest, parameters: Parameters) -> bool:
+    """What a claim may not ask for at all, and whether its source is read-only."""
+    claim = request.claim
+    if claim.spec.selector is not None:
+        raise Infeasible(f"claim {claim.key} has a selector, which a directory made for it cannot match; remove it")
+    source = claim.spec.data_source or claim.spec.data_source_ref
+    if source is not None:
+        raise Infeasible(
+            f"claim {claim.key} wants its content from {source.kind or 'something'} {source.name or ''}: this backend "
+            "can only make empty directories; remove dataSource and dataSourceRef, and copy the data in yourself"
+        )
+    if claim.spec.volume_mode not in {None, "", "Filesystem"}:
+        raise Infeasible(f"claim {claim.key} wants volumeMode {claim.spec.volume_mode}; a directory is a Filesystem")
+    if claim.access_modes and set(claim.access_modes) == {"ReadOnlyMany"}:
+        if not parameters.read_only_many:
+            raise Infeasible(
+                f"claim {claim.key} asks for ReadOnlyMany only: a new directory is empty, and the volume would be "
+                "writable; set the class's parameter readOnlyMany: mount for a read-only one, or ask for another mode"
+            )
+        return True
+    return False
+
+
+def provision(work: ExportAtWork, wanted: Plan) -> Provisioned:
+    """Make the directory, or find that it was made.
+
+    Args:
+        work: the export.
+        wanted: the plan.
+
+    Returns:
+        What the host saves.
+
+    Raises:
+        ProvisionError: it is not there, and nothing is left behind.
+        ShareProblem: the share is not the right one.
+        OSError: the file system refused; what this call made is removed, or is found again by the next call.
+    """
+    volumes = work.host.volumes()
+    work.forget_saved(volume.name for volume in volumes)
+    with work.share.open() as share:
+        owner = work.owners.read(share.owners, wanted.pv)
+        if owner is not None and _in_place(share.root, owner):
+            # Made by an earlier call: the same answer, also if the class says otherwise by now.
+            with work.reserve(wanted.pv, owner.parts, sharing=True) as mine:
+                mine.keep = True
+                return _answer(work, wanted, owner, share.id)
+        if owner is not None and (owner.adopted or not share.new.is_dir(stem(wanted.pv))):
+            owner = None  # adopted and gone, or never put in place and not at hand any more: decide anew
+        parts = owner.parts if owner else wanted.parts
+        try:
+            with work.reserve(wanted.pv, parts, sharing=wanted.parameters.adopt) as mine:
+                made = _settle(work, share, wanted, owner, volumes)
+                mine.keep = True
+                return made
+        except Busy as error:
+            raise ProvisionError(f"claim {wanted.request.claim.key}: {error}; it is tried again") from error
+
+
+def _settle(
+    work: ExportAtWork, share: OpenShare, wanted: Plan, owner: Owner | None, volumes: tuple[Volume, ...]
+) -> Provisioned:
+    """Adopt, make or refuse; the path is reserved."""
+    parts = owner.parts if owner else wanted.parts
+    others = [
+        use for use in users(work.export, volumes, parts, but=wanted.pv) if not is_released(work, share, use.volume)
+    ]
+    _refuse_used(work, share, wanted, parts, others)
+    check_target(share.root, share.parents, parts)
+    there = _find(share, wanted, parts, resumed=owner is not None)
+    if there is None:
+        check_space(work, share, wanted.request, wanted.size, volumes)
+        return _answer(work, wanted, _make(work, share, wanted, parts, owner), share.id)
+    _discard_staged(share, wanted.pv)
+    owner = _owner(work, wanted, parts, there.st_ino, adopted=True)
+    work.owners.write(share.owners, owner)
+    also = f", shared with volume {', '.join(sorted(use.volume.name for use in others))}" if others else ""
+    note = Note(
+        "VolumeAdopted",
+        f"adopted the existing directory {work.export.source_path(parts)} (mode {stat.S_IMODE(there.st_mode):04o}, "
+        f"owner {there.st_uid}:{there.st_gid}) as it is{also}; nothing in it was changed",
+    )
+    return _answer(work, wanted, owner, share.id, note)
+
+
+def _in_place(root: Dir, owner: Owner) -> bool:
+    """Whether the recorded directory is where it belongs."""
+    try:
+        with root.walk(owner.parts[:-1]) as parent:
+            there = parent.lstat(owner.parts[-1])
+    except FileNotFoundError:
+        return False
+    return there is not None and stat.S_ISDIR(there.st_mode) and there.st_ino == owner.inode
+
+
+def _refuse_used(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, ...], others: list[Use]) -> None:
+    """Refuse a path that another volume uses, unless both are to share it."""
+    where = work.export.source_path(parts)
+    for use in others:
+        who = f"volume {use.volume.name} of claim {use.volume.claim_key or 'nobody'}"
+        if use.parts != parts:
+            raise ProvisionError(
+                f"claim {wanted.request.claim.key}: {where} and {who} at {work.export.source_path(use.parts)} would "
+                "lie inside each other; choose another pathPattern. Nothing was created"
+            )
+        if not wanted.parameters.adopt:
+            raise ProvisionError(
+                f"claim {wanted.request.claim.key}: {where} is used by {who}; delete that first, choose another "
+                'pathPattern, or let them share it with adoptExisting: "true". Nothing was created'
+            )
+        if not shares(work, share, use.volume):
+            raise ProvisionError(
+                f"claim {wanted.request.claim.key}: {where} is used by {who}, whose class does not share its "
+                "directories (adoptExisting). Nothing was created"
+            )
+
+
+def _find(share: OpenShare, wanted: Plan, parts: tuple[str, ...], *, resumed: bool) -> os.stat_result | None:
+    """What is at the path: None if it is free, its attributes if it is to be adopted."""
+    key = wanted.request.claim.key
+    try:
+        with share.root.walk(parts[:-1]) as parent:
+            there = parent.lstat(parts[-1])
+            if there is None or (resumed and parent.is_reservation(parts[-1])):
+                return None
+            where = parent.at(parts[-1])
+            if not stat.S_ISDIR(there.st_mode):
+                what = "a symbolic link" if stat.S_ISLNK(there.st_mode) else "not a directory"
+                raise ProvisionError(f"claim {key}: {where} is {what}; remove it, or choose another pathPattern")
+            if not wanted.parameters.adopt:
+                raise ProvisionError(
+                    f"claim {key}: the directory {where} exists already, and its content may be somebody's; move it "
+                    'away, or let the class adopt it with adoptExisting: "true". Nothing was changed'
+                )
+            parent.child(parts[-1], readable=False).close()  # refuses another file system
+            return there
+    except FileNotFoundError:
+        return None
+
+
+def _owner(
+    work: ExportAtWork, wanted: Plan, parts: tuple[str, ...], inode: int, *, adopted: bool = False, missing: int = 0
+) -> Owner:
+    claim = wanted.request.claim
+    return Owner(
+        pv=wanted.pv,
+        path="/".join(parts),
+        inode=inode,
+        namespace=claim.namespace,
+        claim=claim.name,
+        claim_uid=claim.uid,
+        class_name=wanted.request.storage_class.name,
+        provisioner=wanted.request.provisioner,
+        created=stamp(work.host.clock.now()),
+        capacity=wanted.size,
+        policy=wanted.request.policy,
+        adopted=adopted,
+        shared=wanted.parameters.adopt,
+        retention=wanted.parameters.retention or 0,
+        missing=missing,
+    )
+
+
+def _make(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, ...], resumed: Owner | None) -> Owner:
+    """Make the directory aside, write who owns it, and put it in place; on failure, undo it."""
+    owner = resumed
+    installing = False
+    try:
+        if owner is None:
+            owner = _stage(work, share, wanted, parts)
+        installing = True
+        _put_in_place(share, owner, resumed=resumed is not None)
+    except Exception as error:
+        taken = isinstance(error, FileExistsError)
+        _undo(work, share, wanted.pv, owner, error, leaf=installing and not taken)
+        if taken:
+            raise ProvisionError(
+                f"claim {wanted.request.claim.key}: {work.export.source_path(parts)} has just been made by somebody "
+                "else; it was not touched"
+            ) from error
+        raise
+    return owner
+
+
+def _stage(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, ...]) -> Owner:
+    """Make the directory in the private area and write its ownership record."""
+    name = stem(wanted.pv)
+    _discard_staged(share, wanted.pv)
+    want = wanted.permissions
+    gid = want.gid if want.gid != -1 else inherited_group(share.root, parts)
+    try:
+        with share.new.make(name, want.mode, uid=want.uid, gid=gid) as staged:
+            inode = staged.stat().st_ino
+    except PermissionError as error:
+        if want.uid == want.gid == -1:
+            raise
+        raise ProvisionError(
+            f"claim {wanted.request.claim.key}: the directory cannot be given to {want.uid}:{want.gid} (mode "
+            f"{want.mode:04o}): {error.strerror}. This process, or the server's root squashing, does not let it; "
+            "remove uid and gid from the class, or run with the capability CHOWN. The directory was removed again"
+        ) from error
+    owner = _owner(work, wanted, parts, inode, missing=first_missing(share, parts))
+    work.owners.write(share.owners, owner)
+    return owner
+
+
+def _put_in_place(share: OpenShare, owner: Owner, *, resumed: bool) -> None:
+    name = stem(owner.pv)
+    for attempt in range(_ATTEMPTS):
+        try:
+            with open_parent(share, owner.pv, owner.parts, owner.missing) as parent:
+                share.new.install(name, parent, owner.parts[-1], reserved=resumed)
+            return
+        except FileNotFoundError:
+            # Another volume's removal took an empty parent away under us.
+            if attempt == _ATTEMPTS - 1 or not share.new.is_dir(name):
+                raise
+
+
+def _discard_staged(share: OpenShare, pv: str) -> None:
+    """Remove what an earlier call left in the private area; it is empty, or it is not removed."""
+    name = stem(pv)
+    share.new.rmdir(staged_parent(pv))
+    if not share.new.rmdir(name):
+        where = share.new.at(name)
+        raise OSError(errno.ENOTEMPTY, "holds data though it was never in place; look at it and move it away", where)
+
+
+def _undo(work: ExportAtWork, share: OpenShare, pv: str, owner: Owner | None, error: Exception, *, leaf: bool) -> None:
+    """Remove what this call made, and only that; what cannot be removed is found again by the next call."""
+    try:
+        if owner is not None:
+            if leaf:
+                _remove_reservation(share, owner)
+            prune(share, owner.parts, owner.missing)
+        _discard_staged(share, pv)
+        work.owners.remove(share.owners, pv)
+    except OSError as cleaning:
+        error.add_note(f"cleaning up failed too ({cleaning.filename}: {cleaning.strerror}); it is done later")
+
+
+def _remove_reservation(share: OpenShare, owner: Owner) -> None:
+    """The empty directory that reserved the place, if putting the volume's there failed half-way."""
+    try:
+        with share.root.walk(owner.parts[:-1]) as parent:
+            if parent.is_reservation(owner.parts[-1]):
+                parent.rmdir(owner.parts[-1])
+    except FileNotFoundError:
+        pass
+
+
+def _answer(work: ExportAtWork, wanted: Plan, owner: Owner, root_id: str, *notes: Note) -> Provisioned:
+    unknown = wanted.parameters.unknown
+    if unknown:
+        notes += (
+            Note("UnknownParameter", f"nobody knows the class's parameter {', '.join(unknown)}; ignored", "Warning"),
+        )
+    source = {"server": work.export.server, "path": work.export.source_path(owner.parts), "readOnly": wanted.read_only}
+    record = {
+        "export": work.name,
+        "root": root_id,
+        "path": owner.path,
+        "inode": str(owner.inode),
+        "adopted": "true" if owner.adopted else "false",
+        "retention": str(owner.retention),
+    }
+    return Provisioned(source={"nfs": source}, record=record, notes=notes)

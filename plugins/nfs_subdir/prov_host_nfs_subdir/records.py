@@ -1,0 +1,239 @@
+"""What the plugin writes down on the share: who owns which directory, which parents it made, what it archived.
+
+Records are small JSON files, written aside and renamed, so that a crash leaves the old one or the new one. They lie in
+the private area (``.prov-host/``, mode 0700), except those of archives, which lie beside the archive. Everything read
+back is hostile: it is decoded into typed Structs with limits, and what cannot be decoded is an error that names the
+file, never an absent record.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import threading
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from prov_host.safedir import Dir
+
+__all__ = ["ArchiveRecord", "Owner", "Owners", "Parents", "UnreadableRecord", "decode", "stem"]
+
+_LIMIT = 64 * 1024
+_SUFFIX = ".json"
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class UnreadableRecord(OSError):
+    """A record is there but says nothing usable; a person must look at it."""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose directory it is; one per volume, also while several volumes share one directory. Since 0.1.
+
+    Attributes:
+        pv: the volume's name.
+        path: the directory, relative to the root, names joined by slashes.
+        inode: the directory's inode number.
+        namespace: of the claim.
+        claim: the claim's name.
+        claim_uid: the claim's uid.
+        class_name: the storage class.
+        provisioner: the provisioner name.
+        created: when, in UTC.
+        capacity: bytes asked for.
+        policy: what becomes of it.
+        adopted: the directory existed before, or another volume made it.
+        shared: the class lets volumes share directories.
+        taken_over: another program made the volume.
+        retention: seconds to keep its archive, 0 for ever.
+        missing: the depth from which on its parents were missing or ours; 0 for none.
+        leaving: the name in the trash, or of the archive, that it is being moved to.
+    """
+
+    pv: str
+    path: str
+    inode: int
+    namespace: str = ""
+    claim: str = ""
+    claim_uid: str = ""
+    class_name: str = ""
+    provisioner: str = ""
+    created: str = ""
+    capacity: int = 0
+    policy: str = ""
+    adopted: bool = False
+    shared: bool = False
+    taken_over: bool = False
+    retention: int = 0
+    missing: int = 0
+    leaving: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path's names."""
+        return tuple(self.path.split("/"))
+
+
+class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an archive came from; lies beside it as ``<name>.json``. Since 0.1.
+
+    Attributes:
+        name: the archive's directory.
+        pv: the volume's name.
+        namespace: of the claim.
+        claim: the claim's name.
+        claim_uid: the claim's uid.
+        class_name: the storage class.
+        provisioner: the provisioner name.
+        path: where the directory was, relative to the root.
+        archived: when, in UTC, as ``2026-01-31T12:00:00Z``.
+        retention: seconds to keep it, 0 for ever.
+        capacity: bytes the claim asked for.
+        inode: the directory's inode number.
+        restoring_to: where its content is being moved by an unfinished restore.
+    """
+
+    name: str
+    pv: str = ""
+    namespace: str = ""
+    claim: str = ""
+    claim_uid: str = ""
+    class_name: str = ""
+    provisioner: str = ""
+    path: str = ""
+    archived: str = ""
+    retention: int = 0
+    capacity: int = 0
+    inode: int = 0
+    restoring_to: str = ""
+
+
+class _Parent(msgspec.Struct, frozen=True):
+    """A directory made only to hold others."""
+
+    path: str
+    inode: int
+
+
+def stem(key: str) -> str:
+    """A file name for any text, always the same, never surprising."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def decode(data: bytes, kind: type[_T], where: str) -> _T:
+    """Read a record.
+
+    Raises:
+        UnreadableRecord: naming the file.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRecord(
+            errno.EBADMSG, f"is not a readable record ({error}); restore the file from a backup or remove it", where
+        ) from error
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """Write a record, readable for people too."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+
+
+class Owners:
+    """The ownership records of one share; any thread. Since 0.1.
+
+    The records are looked up on disk by volume name. Which volumes own a *path* is only asked for volumes that another
+    program made, so that index is read once, when it is first needed, and kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._paths: dict[str, tuple[str, ...]] | None = None
+
+    def read(self, owners: Dir, pv: str) -> Owner | None:
+        """A volume's record, None if there is none."""
+        name = stem(pv) + _SUFFIX
+        data = owners.read_file(name, limit=_LIMIT)
+        if data is None:
+            return None
+        owner = decode(data, Owner, owners.at(name))
+        if owner.pv != pv:
+            raise UnreadableRecord(errno.EBADMSG, f"is about volume {owner.pv!r}, not {pv!r}", owners.at(name))
+        return owner
+
+    def write(self, owners: Dir, owner: Owner) -> None:
+        """Write or replace a volume's record."""
+        name = stem(owner.pv)
+        owners.write_file(name + _SUFFIX, encode(owner), temporary=name + ".tmp")
+        with self._lock:
+            if self._paths is not None:
+                self._paths[owner.pv] = owner.parts
+
+    def remove(self, owners: Dir, pv: str) -> None:
+        """Remove a volume's record; nothing happens if there is none."""
+        owners.unlink(stem(pv) + _SUFFIX)
+        with self._lock:
+            if self._paths is not None:
+                self._paths.pop(pv, None)
+
+    def all(self, owners: Dir) -> Iterator[Owner | UnreadableRecord]:
+        """Every record; errors instead of what cannot be read."""
+        for name in owners.names():
+            if not name.endswith(_SUFFIX):
+                continue
+            try:
+                data = owners.read_file(name, limit=_LIMIT)
+                if data is not None:
+                    yield decode(data, Owner, owners.at(name))
+            except UnreadableRecord as error:
+                yield error
+
+    def paths(self, owners: Dir) -> dict[str, tuple[str, ...]]:
+        """Volume names and their paths; a copy."""
+        with self._lock:
+            known = self._paths
+        if known is None:
+            known = {owner.pv: owner.parts for owner in self.all(owners) if isinstance(owner, Owner)}
+            with self._lock:
+                self._paths = known
+        with self._lock:
+            return dict(known)
+
+
+class Parents:
+    """Which directories were made only to hold others, so that they may be removed when empty. Stateless.
+
+    A record is found by path and inode number together: two threads that make the same parent at once write one each,
+    and a directory that somebody else made later in the same place is not mistaken for ours.
+    """
+
+    @staticmethod
+    def _name(parts: tuple[str, ...], inode: int) -> str:
+        return stem(f"{'/'.join(parts)}\0{inode}")
+
+    @classmethod
+    def remember(cls, parents: Dir, parts: tuple[str, ...], inode: int) -> None:
+        """Note a directory before it is put in place."""
+        name = cls._name(parts, inode)
+        data = encode(_Parent("/".join(parts), inode))
+        parents.write_file(name + _SUFFIX, data, temporary=name + ".tmp")
+
+    @classmethod
+    def made(cls, parents: Dir, parts: tuple[str, ...], inode: int) -> bool:
+        """Whether we made a directory."""
+        return parents.lstat(cls._name(parts, inode) + _SUFFIX) is not None
+
+    @classmethod
+    def forget(cls, parents: Dir, parts: tuple[str, ...], inode: int) -> None:
+        """The directory is gone."""
+        parents.unlink(cls._name(parts, inode) + _SUFFIX)
+
+    @classmethod
+    def all(cls, parents: Dir) -> Iterator[tuple[tuple[str, ...], int]]:
+        """Every directory remembered: its path and inode number."""
+        for name in parents.names():
+            if name.endswith(_SUFFIX) and (data := parents.read_file(name, limit=_LIMIT)) is not None:
+                parent = decode(data, _Parent, parents.at(name))
+                yield tuple(parent.path.split("/")), parent.inode

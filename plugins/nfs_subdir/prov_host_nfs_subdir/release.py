@@ -1,0 +1,323 @@
+"""Removing or archiving a volume's directory, and nothing else.
+
+Before anything is touched: the volume's source leads to a configured export (:mod:`~prov_host_nfs_subdir.locating`),
+the share is proved, its id is the recorded one, the recorded path is the source's, the ownership record on the share
+says the same, what is there is a directory with the recorded inode number, and no other volume uses it, lies in it
+or around it. What cannot be proved is refused with an error that says what was found.
+
+Then, for both policies: the record notes where the directory goes, one rename takes it there, empty parents of ours
+are removed, the record is removed. Each step can be repeated, so a crash anywhere is finished by the same call made
+again. What is in the trash is removed later (:mod:`~prov_host_nfs_subdir.trash`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from prov_host import DeleteError, Removed, Volume
+from prov_host.safedir import Dir, NotADirectory
+from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
+from prov_host_nfs_subdir.capacity import capacity_of
+from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
+from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
+from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX
+from prov_host_nfs_subdir.parents import prune, staged_parent
+from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
+from prov_host_nfs_subdir.records import Owner, stem
+from prov_host_nfs_subdir.share import OpenShare
+from prov_host_nfs_subdir.sharing import is_released, shares
+
+__all__ = ["release"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One volume to be released, on its proved share."""
+
+    work: ExportAtWork
+    share: OpenShare
+    volume: Volume
+    parts: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """The directory, as the server has it."""
+        return self.work.export.source_path(self.parts)
+
+    def refuse(self, why: str) -> DeleteError:
+        """An error that names volume, directory and reason."""
+        return DeleteError(f"volume {self.volume.name}: {self.where} {why}. Nothing was touched")
+
+
+def release(
+    work: ExportAtWork, volume: Volume, parts: tuple[str, ...], *, archive: bool, trashed: Callable[[str], None]
+) -> Removed:
+    """Take a volume's directory away.
+
+    Args:
+        work: the export it is on.
+        volume: the volume; hostile.
+        parts: its directory, as its source says.
+        archive: whether to archive it instead of removing it.
+        trashed: told the name of what was put into the trash.
+
+    Returns:
+        What was done.
+
+    Raises:
+        DeleteError: something is not as it must be; nothing was touched.
+        ShareProblem: the share is not the right one; nothing was touched.
+        OSError: the file system refused; the next call goes on.
+    """
+    record = volume.record
+    if is_ours(volume) and record.get("path") != "/".join(parts):
+        raise DeleteError(
+            f"volume {volume.name}: its source says {'/'.join(parts)!r}, but its record (annotation "
+            f"prov-host/record) says {record.get('path', 'nothing readable')!r}. Nothing was touched"
+        )
+    if any(part.casefold().startswith(RESERVED_PREFIX) for part in parts):
+        raise DeleteError(f"volume {volume.name}: {'/'.join(parts)!r} is this program's own. Nothing was touched")
+    # Nothing of a volume can be on a share that has not been in use.
+    with work.share.open(begin=not is_ours(volume)) as share:
+        case = _Case(work, share, volume, parts)
+        if is_ours(volume) and record.get("root") != share.id:
+            raise case.refuse(
+                f"was made on a share with the id {record.get('root', '')!r}, but the one at {share.root.path} is "
+                f"{share.id}: another share is mounted here"
+            )
+        try:
+            with work.reserve(volume.name, parts, sharing=True):
+                return _release(case, archive=archive, trashed=trashed)
+        except Busy as error:
+            raise DeleteError(f"volume {volume.name}: {error}; it is tried again") from error
+
+
+def _release(case: _Case, *, archive: bool, trashed: Callable[[str], None]) -> Removed:
+    work, share = case.work, case.share
+    owner = work.owners.read(share.owners, case.volume.name)
+    if owner is not None and owner.parts != case.parts:
+        raise case.refuse(f"is not what its ownership record says, {owner.path!r}")
+    there = _look(case)
+    if owner is None:
+        if there is None:
+            return _absent(case)
+        owner = _prove_without_record(case, there)
+        if owner is None:
+            return _absent(case, "; another volume's directory is there by now")
+    _discard_staged(share, owner)
+    if there is not None and stat.S_IMODE(there.st_mode) == 0o700 and there.st_ino != owner.inode:
+        there = _remove_reservation(case, owner, there)
+    if there is not None and there.st_ino != owner.inode:
+        raise case.refuse(
+            f"is not the directory that was made for it (inode {there.st_ino}, recorded {owner.inode}); if it was "
+            "restored from a backup, confirm that with `prov-host orphans --adopt`"
+        )
+    if there is None:
+        return _finish_moved(case, owner, trashed=trashed)
+    if left := _still_used(case, owner):
+        work.owners.remove(share.owners, owner.pv)
+        return left
+    _check_mounts(case)
+    if not archive:
+        return _delete(case, owner, trashed)
+    return _archive(case, owner)
+
+
+def _look(case: _Case) -> os.stat_result | None:
+    """What is at the path; refuses what is no directory, and links on the way."""
+    try:
+        with case.share.root.walk(case.parts[:-1]) as parent:
+            there = parent.lstat(case.parts[-1])
+    except FileNotFoundError:
+        return None
+    except NotADirectory as error:
+        raise case.refuse(f"cannot be reached: {error.filename} {error.strerror}") from error
+    if there is not None and not stat.S_ISDIR(there.st_mode):
+        raise case.refuse(
+            "is a symbolic link, which was not made here" if stat.S_ISLNK(there.st_mode) else "is no directory"
+        )
+    return there
+
+
+def _absent(case: _Case, also: str = "") -> Removed:
+    return Removed(
+        message=f"{case.where} was already absent{also}; the share is {case.share.root.path}, id {case.share.id}",
+        already_absent=True,
+        path=case.where,
+    )
+
+
+def _prove_without_record(case: _Case, there: os.stat_result) -> Owner | None:
+    """Whose directory it is when the volume has no ownership record; None if it is another volume's.
+
+    Raises:
+        DeleteError: it cannot be proved to be this volume's.
+    """
+    work, share, volume = case.work, case.share, case.volume
+    for pv, parts in work.owners.paths(share.owners).items():
+        other = work.owners.read(share.owners, pv) if parts == case.parts else None
+        if other is not None and is_ours(volume):
+            return None
+        if other is not None and not other.shared:
+            raise case.refuse(f"belongs to volume {pv}")
+    if is_ours(volume):
+        # The record on the share was lost; the one on the volume names the inode, which nobody else had.
+        if volume.record.get("inode") != str(there.st_ino):
+            raise case.refuse(
+                f"has no ownership record on the share, and is not the directory that was made for the volume (inode "
+                f"{there.st_ino}, recorded {volume.record.get('inode')!r})"
+            )
+    elif provisioned_by(volume) not in work.export.provisioners:
+        raise case.refuse(
+            f"belongs to the provisioner {provisioned_by(volume) or 'of nobody'!r}, not to one of "
+            f"{', '.join(work.export.provisioners)}"
+        )
+    elif case.parts[0].startswith(ARCHIVE_PREFIX) and share.root.lstat(case.parts[0][:250] + ".json") is not None:
+        raise case.refuse("is in an archive")
+    claim = volume.spec.claim_ref
+    owner = Owner(
+        pv=volume.name,
+        path="/".join(case.parts),
+        inode=there.st_ino,
+        namespace=(claim.namespace if claim else None) or "",
+        claim=(claim.name if claim else None) or "",
+        claim_uid=volume.claim_uid,
+        class_name=volume.spec.storage_class_name or "",
+        provisioner=provisioned_by(volume),
+        created=volume.metadata.creation_timestamp or "",
+        capacity=capacity_of(volume),
+        adopted=volume.record.get("adopted") == "true",
+        taken_over=not is_ours(volume),
+        retention=int(text) if (text := volume.record.get("retention", "0")).isdecimal() else 0,
+        missing=len(case.parts),
+    )
+    work.owners.write(share.owners, owner)
+    return owner
+
+
+def _discard_staged(share: OpenShare, owner: Owner) -> None:
+    """What a crashed provisioning left in the private area: empty directories, or they stay."""
+    share.new.rmdir(staged_parent(owner.pv))
+    share.new.rmdir(stem(owner.pv))
+
+
+def _remove_reservation(case: _Case, owner: Owner, there: os.stat_result) -> os.stat_result | None:
+    """The empty directory that reserved the place when a provisioning crashed."""
+    if owner.adopted:
+        return there
+    with case.share.root.walk(case.parts[:-1]) as parent:
+        if parent.is_reservation(case.parts[-1]) and parent.rmdir(case.parts[-1]):
+            return None
+    return there
+
+
+def _finish_moved(case: _Case, owner: Owner, *, trashed: Callable[[str], None]) -> Removed:
+    """The directory is not in place: an earlier call moved it, or somebody removed it."""
+    share = case.share
+    result = _absent(case)
+    if owner.leaving:
+        area = share.root if owner.leaving.startswith(ARCHIVE_PREFIX) else share.trash
+        moved = area.lstat(owner.leaving)
+        if moved is not None and moved.st_ino == owner.inode:
+            result = Removed(message=f"moved {case.where} to {area.at(owner.leaving)}", path=area.at(owner.leaving))
+            if area is share.trash:
+                trashed(owner.leaving)
+        elif area is share.root:
+            share.root.unlink(f"{owner.leaving}.json")
+    _forget(case, owner)
+    return result
+
+
+def _forget(case: _Case, owner: Owner) -> None:
+    """The directory has left: remove empty parents and, last, the record."""
+    prune(case.share, case.parts, owner.missing or len(case.parts))
+    case.work.owners.remove(case.share.owners, owner.pv)
+
+
+def _still_used(case: _Case, owner: Owner) -> Removed | None:
+    """Whether another volume keeps the directory.
+
+    Returns:
+        What to answer if it is left in place on purpose, None if nobody else uses it.
+
+    Raises:
+        DeleteError: it is used by a volume that does not share it.
+    """
+    work, share, volume = case.work, case.share, case.volume
+    volumes = work.host.volumes()
+    work.forget_saved(other.name for other in volumes)
+    saved = next((other for other in volumes if other.name == volume.name and other.uid), None)
+    if saved is not None and not volume.uid:
+        raise case.refuse("belongs to a volume that was saved after all")
+    sharing: list[str] = work.kept_at(case.parts, but=volume.name)
+    for use in users(work.export, volumes, case.parts, but=volume.name):
+        if is_released(work, share, use.volume):
+            continue
+        who = f"volume {use.volume.name} of claim {use.volume.claim_key or 'nobody'}"
+        if use.parts != case.parts:
+            inside = "has" if len(use.parts) > len(case.parts) else "lies in"
+            raise case.refuse(f"{inside} the directory of {who}, {work.export.source_path(use.parts)}")
+        if not ((owner.shared or owner.taken_over) and shares(work, share, use.volume)):
+            raise case.refuse(f"is used by {who} as well")
+        sharing.append(use.volume.name)
+    if sharing:
+        return Removed(
+            message=f"left {case.where} in place: volume {', '.join(sorted(sharing))} shares it",
+            path=case.where,
+        )
+    if owner.adopted and not volume.uid:
+        return Removed(
+            message=f"left {case.where} as it was before it was adopted: the volume was never saved", path=case.where
+        )
+    return None
+
+
+def _check_mounts(case: _Case) -> None:
+    """Something mounted in the directory would be moved away from under its users, or emptied."""
+    inside = case.share.root.path.rstrip("/") + "/" + "/".join(case.parts)
+    for mount in case.work.sys.mounts():
+        if mount.point == inside or mount.point.startswith(inside + "/"):
+            raise case.refuse(f"has a {mount.type} file system mounted in it, at {mount.point}; unmount that first")
+
+
+def _move(case: _Case, owner: Owner, to: Dir, *, keep_apart: bool) -> None:
+    """Rename the directory, and take it back if it turns out not to be the one that was looked at."""
+    name, leaving = case.parts[-1], owner.leaving
+    with case.share.root.walk(case.parts[:-1]) as parent:
+        if keep_apart:
+            parent.install(name, to, leaving, reserved=True)
+        else:
+            parent.rename(name, to, leaving)
+        moved = to.lstat(leaving)
+        if moved is None or moved.st_ino != owner.inode:
+            to.install(leaving, parent, name)
+            raise case.refuse("was replaced at this very moment; what was there is back in place")
+
+
+def _delete(case: _Case, owner: Owner, trashed: Callable[[str], None]) -> Removed:
+    work, share = case.work, case.share
+    owner = msgspec.structs.replace(owner, leaving=f"{stem(owner.pv)}.{work.new_id()}")
+    work.owners.write(share.owners, owner)
+    _move(case, owner, share.trash, keep_apart=False)
+    trashed(owner.leaving)
+    _forget(case, owner)
+    return Removed(message=f"removed {case.where}", path=case.where)
+
+
+def _archive(case: _Case, owner: Owner) -> Removed:
+    work, share = case.work, case.share
+    now = work.host.clock.now()
+    if not owner.leaving.startswith(ARCHIVE_PREFIX):
+        owner = msgspec.structs.replace(owner, leaving=free_name(share.root, owner, now))
+        work.owners.write(share.owners, owner)
+    record = archive_record(owner, stamp(now))
+    write_record(share.root, record)
+    _move(case, owner, share.root, keep_apart=True)
+    _forget(case, owner)
+    path = work.export.source_path((owner.leaving,))
+    return Removed(message=f"archived {case.where} as {path}", path=path)

@@ -1,0 +1,303 @@
+"""One mounted share: proof that it is the right one, and the private area the plugin keeps on it.
+
+An unmounted, empty or wrong share must never look like "already deleted", nor swallow new volumes. So before every
+operation the share is opened anew and proved:
+
+1. the mount point lies on a mounted NFS file system (unless ``plain_directory`` says that it need not);
+2. the *sentinel*, ``.prov-host/sentinel``, holds the root's id. Volumes record the id they were made on, and a share
+   with another id is another share;
+3. on first sight of an id, the cluster's volumes must not all have been made on another one.
+
+A share without a sentinel is taken into use only if nothing in the cluster says that it was in use before: no volume
+records an id, and of the volumes that another program made at least one has its directory here.
+
+The private area holds ``owners/`` (ownership records), ``parents/`` (directories made to hold others), ``new/``
+(directories not in place yet) and ``trash/`` (directories not in place any more).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from prov_host.safedir import Dir, NotADirectory, Sys
+from prov_host_nfs_subdir.records import decode, encode
+from prov_host_nfs_subdir.settings import Export
+
+__all__ = ["PRIVATE", "Evidence", "OpenShare", "Share", "ShareProblem"]
+
+logger = logging.getLogger(__name__)
+
+PRIVATE = ".prov-host"
+SENTINEL = "sentinel"
+_ROOT_ID = re.compile(r"[0-9A-Za-z-]{8,64}")
+_NETWORK_TYPES = frozenset({"nfs", "nfs4"})
+
+
+class ShareProblem(Exception):
+    """The share is not there, or is not the right one; the message says what to do. Nothing was touched.
+
+    Attributes:
+        unused: it has no sentinel, and nothing speaks against taking it into use.
+    """
+
+    unused = False
+
+
+class _Sentinel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What makes a root recognizable."""
+
+    id: str
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a volume of the cluster says about an export.
+
+    Attributes:
+        pv: the volume's name.
+        root: the root id it was made on, "" if another program made it.
+        parts: its directory, relative to the root.
+    """
+
+    pv: str
+    root: str
+    parts: tuple[str, ...]
+
+
+class OpenShare:
+    """A share that was proved, open for one operation; a context manager. One thread. Since 0.1.
+
+    Attributes:
+        root: the share's root.
+        private: the private area.
+        id: the root's id.
+    """
+
+    def __init__(self, root: Dir, private: Dir, root_id: str) -> None:
+        self.root = root
+        self.private = private
+        self.id = root_id
+        self._areas: dict[str, Dir] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close everything."""
+        for area in self._areas.values():
+            area.close()
+        self.private.close()
+        self.root.close()
+
+    def _area(self, name: str) -> Dir:
+        if name not in self._areas:
+            self._areas[name] = self.private.ensure(name, 0o700)
+        return self._areas[name]
+
+    @property
+    def owners(self) -> Dir:
+        """Ownership records."""
+        return self._area("owners")
+
+    @property
+    def parents(self) -> Dir:
+        """Records of directories made to hold others."""
+        return self._area("parents")
+
+    @property
+    def new(self) -> Dir:
+        """Directories that are not in place yet."""
+        return self._area("new")
+
+    @property
+    def trash(self) -> Dir:
+        """Directories that are not in place any more."""
+        return self._area("trash")
+
+
+class Share:
+    """One export's mount; opens and proves it. Any thread. Since 0.1.
+
+    Args:
+        export: the export.
+        sys: the file system calls.
+        new_id: makes an id for a share taken into use.
+        now: the wall clock, as text.
+        evidence: what the cluster's volumes say about the export.
+    """
+
+    def __init__(
+        self,
+        export: Export,
+        sys: Sys,
+        *,
+        new_id: Callable[[], str],
+        now: Callable[[], str],
+        evidence: Callable[[], Sequence[Evidence]],
+    ) -> None:
+        self.export = export
+        self._sys = sys
+        self._new_id = new_id
+        self._now = now
+        self._evidence = evidence
+        self._proved = ""
+
+    def open(self, *, begin: bool = True) -> OpenShare:
+        """Open and prove the share.
+
+        Args:
+            begin: whether a share without a sentinel may be taken into use.
+
+        Returns:
+            The open share; close it.
+
+        Raises:
+            ShareProblem: it is not there, or is not the right one.
+            OSError: it does not answer as it should.
+        """
+        root = self._open_root()
+        private: Dir | None = None
+        try:
+            self._check_mounted(root)
+            try:
+                private = root.child(PRIVATE)
+            except FileNotFoundError:
+                private = None
+            sentinel = self._read_sentinel(private) if private else None
+            if sentinel is None:
+                self._may_begin(root, private, begin=begin)
+                private = private or root.ensure(PRIVATE, 0o700)
+                sentinel = self._read_sentinel(private) or self._write_sentinel(private)
+            self._check_known(root, sentinel)
+            assert private is not None
+            return OpenShare(root, private, sentinel)
+        except BaseException:
+            if private:
+                private.close()
+            root.close()
+            raise
+
+    def problems(self) -> list[str]:
+        """What is wrong with the share, a sentence each; does not take it into use."""
+        try:
+            self.open(begin=False).close()
+        except ShareProblem as error:
+            return [] if error.unused else [str(error)]
+        except OSError as error:
+            return [f"export {self.export.name!r}: {error.filename or self.export.mount}: {error.strerror or error}"]
+        return []
+
+    def _open_root(self) -> Dir:
+        try:
+            return Dir.open_root(self.export.mount, self._sys)
+        except (FileNotFoundError, NotADirectory) as error:
+            raise ShareProblem(
+                f"export {self.export.name!r}: there is no directory {self.export.mount}; mount "
+                f"{self.export.server}:{self.export.path} there, or set the export's `mount`"
+            ) from error
+
+    def _check_mounted(self, root: Dir) -> None:
+        """Whoever works on the server itself uses the exported path as mount, and it need not be mounted."""
+        export = self.export
+        if export.plain_directory or export.mount == export.path:
+            return
+        mounted = self._sys.mount_of(root.fd)
+        if mounted is None or mounted.type not in _NETWORK_TYPES:
+            found = (
+                f"{mounted.type} file system mounted at {mounted.point}" if mounted else "file system that is unknown"
+            )
+            raise ShareProblem(
+                f"export {export.name!r}: {export.mount} is not a mounted NFS share but on the {found}; mount "
+                f"{export.server}:{export.path} there, or set plain_directory = true "
+                "(PROV_HOST_NFS_SUBDIR_PLAIN_DIRECTORY=true) if this directory is meant"
+            )
+
+    def _read_sentinel(self, private: Dir) -> str | None:
+        data = private.read_file(SENTINEL)
+        if data is None:
+            return None
+        sentinel = decode(data, _Sentinel, private.at(SENTINEL))
+        if not _ROOT_ID.fullmatch(sentinel.id):
+            raise ShareProblem(f"export {self.export.name!r}: {private.at(SENTINEL)} has no usable id")
+        return sentinel.id
+
+    def _may_begin(self, root: Dir, private: Dir | None, *, begin: bool) -> None:
+        """Whether a share without a sentinel is a new one; raises if anything speaks against it."""
+        evidence = self._evidence()
+        name, mount = self.export.name, self.export.mount
+        recorded = [one for one in evidence if one.root]
+        by_hand = f'If it is the right one, write {{"id": "%s"}} into {mount}/{PRIVATE}/{SENTINEL}'
+        if recorded:
+            raise ShareProblem(
+                f"export {name!r}: {mount} has no {PRIVATE}/{SENTINEL}, but volume {recorded[0].pv} was made on a "
+                f"share with the id {recorded[0].root}: this share is not mounted, empty, or another one. "
+                + by_hand
+                % recorded[0].root
+            )
+        # Look again: another thread may have taken the share into use since.
+        if private is not None and private.lstat("owners") is not None and self._read_sentinel(private) is None:
+            raise ShareProblem(
+                f"export {name!r}: {mount}/{PRIVATE} has records but no {SENTINEL}: somebody removed it. "
+                + by_hand % self._new_id()
+            )
+        if evidence and not any(_is_there(root, one.parts) for one in evidence):
+            raise ShareProblem(
+                f"export {name!r}: the cluster has {len(evidence)} volumes here, for example {evidence[0].pv}, but "
+                f"none of their directories is at {mount}: this share is not mounted, empty, or another one. "
+                + by_hand
+                % self._new_id()
+            )
+        if not begin:
+            raise _NotBegun(f"export {name!r}: {mount} is not in use yet")
+
+    def _write_sentinel(self, private: Dir) -> str:
+        sentinel = _Sentinel(self._new_id(), self._now())
+        try:
+            private.write_file(SENTINEL, encode(sentinel), temporary=f"{SENTINEL}.{sentinel.id}", replace=False)
+        except FileExistsError:
+            # Another process was quicker; the share has its id.
+            found = self._read_sentinel(private)
+            if found is None:
+                raise
+            return found
+        logger.info("export %s: took %s into use as root %s", self.export.name, self.export.mount, sentinel.id)
+        return sentinel.id
+
+    def _check_known(self, root: Dir, root_id: str) -> None:
+        """On first sight of an id: volumes that were all made elsewhere say that this is the wrong share."""
+        if root_id == self._proved:
+            return
+        recorded = [one for one in self._evidence() if one.root]
+        if recorded and all(one.root != root_id for one in recorded):
+            raise ShareProblem(
+                f"export {self.export.name!r}: the share at {root.path} has the id {root_id}, but volume "
+                f"{recorded[0].pv} was made on {recorded[0].root}: another share is mounted here"
+            )
+        self._proved = root_id
+
+
+class _NotBegun(ShareProblem):
+    """The share has no sentinel, and nothing speaks against taking it into use."""
+
+    unused = True
+
+
+def _is_there(root: Dir, parts: tuple[str, ...]) -> bool:
+    try:
+        with root.walk(parts[:-1]) as parent:
+            return parent.is_dir(parts[-1])
+    except (OSError, ValueError):
+        return False
