@@ -257,7 +257,7 @@ class ClaimPath:
                     await self.intents.hold(cached)  # if it is gone by now: it is remembered, and goes on
                 except ApiError as error:
                     return Result(Kind.RETRY, f"marking claim {claim.key}: {error}")
-            return await self._ask(request)
+            return await self._ask(request, unfinished=True)
 
         # P5
         if claim.spec.volume_mode == "Block":
@@ -320,9 +320,9 @@ class ClaimPath:
             selected_node=live.selected_node,  # P8
             policy=policy,
         )
-        return await self._ask(request)
+        return await self._ask(request, unfinished=unfinished is not None)
 
-    async def _ask(self, request: ProvisionRequest) -> Result:
+    async def _ask(self, request: ProvisionRequest, *, unfinished: bool) -> Result:
         """P9 to P13: ask the plugin, build and save the volume."""
         parts, claim = self._parts, request.claim
         # P9
@@ -335,18 +335,18 @@ class ClaimPath:
             provisioned = await parts.backend.provision(request, timeout=parts.options.provision_timeout or None)
         except Outcome as error:
             self._observe(request, began, error)
-            return await self._not_provisioned(request, error)
+            return await self._not_provisioned(request, error, unfinished=unfinished)
         except Exception as error:
             logger.exception("Provisioning volume %s for claim %s", request.pv_name, claim.key)
             outcome = InBackground(f"{type(error).__name__}: {error}")
             self._observe(request, began, outcome)
-            return await self._not_provisioned(request, outcome)
+            return await self._not_provisioned(request, outcome, unfinished=unfinished)
         try:
             body = build_volume(request, provisioned, plugin=parts.backend.plugin, options=parts.options)  # P11
         except PluginError as error:
             outcome = InBackground(str(error))
             self._observe(request, began, outcome)
-            return await self._not_provisioned(request, outcome)
+            return await self._not_provisioned(request, outcome, unfinished=unfinished)
         self._observe(request, began, path=source_path(msgspec.convert(body["spec"], VolumeSpec)))
         for note in provisioned.notes:
             self._note(claim, note)
@@ -365,7 +365,7 @@ class ClaimPath:
             self._served.add(claim.uid)
         return DONE
 
-    async def _not_provisioned(self, request: ProvisionRequest, error: Outcome) -> Result:
+    async def _not_provisioned(self, request: ProvisionRequest, error: Outcome, *, unfinished: bool) -> Result:
         """Every way in which a plugin does not provision."""
         claim, uid = request.claim, request.claim.uid
         if isinstance(error, Ignored):
@@ -387,8 +387,10 @@ class ClaimPath:
             self._finished(claim)
             return Result(Kind.RETRY, str(error))
         if isinstance(error, NoChange):
-            if uid not in self.in_progress:
+            if not unfinished:
                 self._finished(claim)  # a first answer counts as final
+            else:
+                self.in_progress.setdefault(uid, Unfinished(claim, request))
             return Result(Kind.RETRY, str(error))
         # InBackground, a hook past its deadline, and whatever nobody expected.
         if isinstance(error, HookTimeout):

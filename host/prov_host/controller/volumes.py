@@ -147,7 +147,6 @@ class VolumePath:
         parts = self._parts
         if decision.reason:
             logger.info("%s", decision.reason)
-            self._emit(volume, "Normal", "VolumePolicyAssumed", decision.reason)
         if decision.policy == "retain":
             return Removed(message=f"The data of volume {volume.name} stays where it is; only the volume is removed")
         call = parts.backend.archive if decision.policy == "archive" else parts.backend.delete
@@ -196,6 +195,8 @@ class VolumePath:
         reason = "VolumeAlreadyAbsent" if removed.already_absent else _DONE_EVENTS[decision.policy]
         message = removed.message or f"Policy {decision.policy} was carried out for volume {volume.name}"
         logger.info("%s: volume %s of claim %s: %s", reason, volume.name, volume.claim_key, message)
+        if decision.reason:
+            self._emit(volume, "Normal", "VolumePolicyAssumed", decision.reason)
         self._emit(volume, "Normal", reason, message)
         for note in removed.notes:
             self._note(volume, note)
