@@ -29,6 +29,7 @@ _NOT_OWNED = frozenset(
     )
 )
 _encode = msgspec.json.encode
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 # ------------------------------------------------------------------------------------------ sets of fields
@@ -208,10 +209,21 @@ def apply(
         if path[-1] == "." and any(other[: len(path) - 1] == path[:-1] for other in kept):
             continue  # others own parts of the item
         merged = _remove(merged, path, schema)
+    _update_last_applied(resource, merged, config, manager)
     time = now if before != wanted or not live else entries.get(identity, (set(), now))[1]
     entries[identity] = (wanted, time)
     merged["metadata"] = {**merged["metadata"], "managedFields": _managed(resource, entries)}
     return dict(merged)
+
+
+def _update_last_applied(resource: ResourceType, merged: Object, config: Object, manager: str) -> None:
+    """Keep the annotation of kubectl's client-side apply true, so that one can go back to it."""
+    annotations = merged["metadata"].get("annotations", {})
+    if manager != "kubectl" or LAST_APPLIED not in annotations:
+        return
+    applied = {"apiVersion": resource.api_version, "kind": resource.kind, **config}
+    text = _encode(applied, order="deterministic").decode() + "\n"
+    merged["metadata"] = {**merged["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}
 
 
 def record_update(

@@ -176,11 +176,9 @@ class Cluster:
         return reply
 
     def _failed(self, failure: ApiFailure, target: Target | None) -> Reply:
-        headers = {"content-type": _JSON, **failure.headers}
+        headers = {"content-type": _JSON, **failure.headers, **(_deprecation(target) if target is not None else {})}
         if not failure.reason and failure.code == 404:
             return Reply(404, b"404 page not found\n", {"content-type": "text/plain; charset=utf-8"})
-        if target is not None and target.resource.plural == "endpoints":
-            headers["warning"] = _warnings([_ENDPOINTS_WARNING])
         return Reply(failure.code, failure.body() + b"\n", headers)
 
     def _carry_out(
@@ -234,9 +232,7 @@ class Cluster:
         stored = self.store.tables[target.resource.id].get(target.key)
         if stored is None:
             raise not_found(target.resource.plural, target.resource.group, target.name)
-        headers = {"content-type": _JSON}
-        if target.resource.plural == "endpoints":
-            headers["warning"] = _warnings([_ENDPOINTS_WARNING])
+        headers = {"content-type": _JSON, **_deprecation(target)}
         if as_table:
             page = lists.Page(stored.revision, (stored,))
             return Reply(200, tables.render(target.resource, page, self.clock.now()), headers)
@@ -245,7 +241,8 @@ class Cluster:
     def _list(self, target: Target, options: Options, *, as_table: bool) -> Reply:
         page = lists.list_objects(self.store, target, options)
         if as_table:
-            return Reply(200, tables.render(target.resource, page, self.clock.now()), {"content-type": _JSON})
+            headers = {"content-type": _JSON, **_deprecation(target)}
+            return Reply(200, tables.render(target.resource, page, self.clock.now()), headers)
         return self._items(target, page)
 
     def _items(self, target: Target, page: lists.Page) -> Reply:
@@ -256,7 +253,7 @@ class Cluster:
             items = b",".join(_encode(to_new_event(stored.obj)) for stored in page.items)
         else:
             items = b",".join([stored.item for stored in page.items])
-        return Reply(200, head + b',"items":[' + items + b"]}\n", {"content-type": _JSON})
+        return Reply(200, head + b',"items":[' + items + b"]}\n", {"content-type": _JSON, **_deprecation(target)})
 
     def _watch(self, target: Target, options: Options, *, as_table: bool) -> WatchStream:
         stream = lists.start_watch(self.store, self.clock, target, options)
@@ -284,6 +281,10 @@ def _shown(target: Target, stored: Stored) -> bytes:
         return stored.json
     head = {"kind": target.resource.kind, "apiVersion": f"{target.group}/v1"}
     return _encode(head | to_new_event(stored.obj))
+
+
+def _deprecation(target: Target) -> dict[str, str]:
+    return {"warning": _warnings([_ENDPOINTS_WARNING])} if target.resource.plural == "endpoints" else {}
 
 
 def _warnings(texts: list[str]) -> str:

@@ -26,7 +26,10 @@ def is_new_event(event: Mapping[str, Any]) -> bool:
 
 def to_new_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """A core/v1 Event (without kind and apiVersion) with the field names of events.k8s.io/v1."""
-    return {_CORE_TO_NEW.get(name, name): value for name, value in event.items()}
+    shown = {_CORE_TO_NEW.get(name, name): value for name, value in event.items()}
+    if not shown.get("reportingInstance"):
+        shown.pop("reportingInstance", None)
+    return shown
 
 
 def from_new_event(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from prov_host.embedded.schema import Type
@@ -32,13 +33,22 @@ _PACKAGES = {
 _QUERY = ("dryRun", "fieldManager", "fieldValidation")
 
 
-def _schema(type: Type) -> dict[str, Any]:
+Definitions = dict[str, dict[str, Any]]
+
+
+def _schema(type: Type, package: str, prefix: str, found: Definitions) -> dict[str, Any]:
+    """A field's schema; structs become definitions of their own in ``found``, named as kubectl shows them."""
     if type.kind == "object":
-        return {"type": "object", "properties": {name: _schema(field) for name, field in type.fields.items()}}
+        name = f"{package}.{type.go}"
+        if name not in found:
+            found[name] = {}
+            fields = {field: _schema(inner, package, prefix, found) for field, inner in type.fields.items()}
+            found[name] = {"type": "object", "properties": fields}
+        return {"$ref": f"{prefix}{name}"}
     if type.kind == "map" and type.item is not None:
-        return {"type": "object", "additionalProperties": _schema(type.item)}
+        return {"type": "object", "additionalProperties": _schema(type.item, package, prefix, found)}
     if type.kind == "list" and type.item is not None:
-        schema: dict[str, Any] = {"type": "array", "items": _schema(type.item)}
+        schema: dict[str, Any] = {"type": "array", "items": _schema(type.item, package, prefix, found)}
         if type.merge_key:
             schema |= {
                 "x-kubernetes-patch-strategy": "merge",
@@ -54,11 +64,20 @@ def _schema(type: Type) -> dict[str, Any]:
     return dict(_SCALARS[type.kind])
 
 
-def _definition(resource: ResourceType) -> tuple[str, dict[str, Any]]:
-    schema = _schema(resource.schema)
-    schema["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **schema["properties"]}
-    schema["x-kubernetes-group-version-kind"] = [{"group": resource.group, "kind": resource.kind, "version": "v1"}]
-    return f"{_PACKAGES[resource.group]}.{resource.kind}", schema
+def _definitions(resources: Iterable[ResourceType], prefix: str) -> Definitions:
+    found: Definitions = {}
+    for resource in resources:
+        _schema(resource.schema, _PACKAGES[resource.group], prefix, found)
+        definition = found[_name(resource)]
+        texts = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        definition["properties"] = {**texts, **definition["properties"]}
+        kind = {"group": resource.group, "kind": resource.kind, "version": "v1"}
+        definition["x-kubernetes-group-version-kind"] = [kind]
+    return found
+
+
+def _name(resource: ResourceType) -> str:
+    return f"{_PACKAGES[resource.group]}.{resource.kind}"
 
 
 def _paths(resource: ResourceType, parameter: Any, reference: str) -> dict[str, Any]:
@@ -91,12 +110,12 @@ def version_2() -> dict[str, Any]:
 
     paths: dict[str, Any] = {}
     for resource in RESOURCES:
-        paths |= _paths(resource, parameter, f"#/definitions/{_definition(resource)[0]}")
+        paths |= _paths(resource, parameter, f"#/definitions/{_name(resource)}")
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.37.2"},
         "paths": paths,
-        "definitions": dict(_definition(resource) for resource in RESOURCES),
+        "definitions": _definitions(RESOURCES, "#/definitions/"),
     }
 
 
@@ -120,5 +139,5 @@ def version_3(group_version: str) -> dict[str, Any] | None:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.37.2"},
         "paths": paths,
-        "components": {"schemas": dict(_definition(resource) for resource in resources)},
+        "components": {"schemas": _definitions(resources, "#/components/schemas/")},
     }

@@ -189,13 +189,13 @@ def strategic_patch(target: Mapping[str, Any], patch: Mapping[str, Any], type: T
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = _merge_value(merged.get(key), value, _field(type, key), patch.get(_ORDER + key))
-    for key, order in patch.items():
-        if key.startswith(_ORDER):
-            name = key.removeprefix(_ORDER)
-            _need_list(order, key)
-            if isinstance(merged.get(name), list):
-                merged[name] = _ordered(merged[name], order, _field(type, name))
+            merged[key] = _merge_value(merged.get(key), value, _field(type, key))
+    for key in {key.removeprefix(_ORDER) for key in patch}:
+        field, order = _field(type, key), patch.get(_ORDER + key, patch.get(key))
+        if _ORDER + key in patch:
+            _need_list(order, _ORDER + key)
+        if field is not None and (field.merge or field.merge_key) and isinstance(order, list) and merged.get(key):
+            merged[key] = _ordered(merged[key], target.get(key) or [], order, field.merge_key)
     return merged
 
 
@@ -210,7 +210,7 @@ def _field(type: Type | None, key: str) -> Type | None:
     return type.item if type.kind == "map" else type.fields.get(key)
 
 
-def _merge_value(current: Any, value: Any, type: Type | None, order: Any) -> Any:
+def _merge_value(current: Any, value: Any, type: Type | None) -> Any:
     if isinstance(value, Mapping):
         if not isinstance(current, Mapping):
             current = {}
@@ -223,7 +223,6 @@ def _merge_value(current: Any, value: Any, type: Type | None, order: Any) -> Any
             ]
         if type.merge_key and type.item is not None:
             return _merge_items(current, value, type.merge_key, type.item)
-        del order
     return value
 
 
@@ -247,21 +246,27 @@ def _merge_items(current: list[Any], items: list[Any], key: str, type: Type) -> 
     return merged
 
 
-def _ordered(items: list[Any], order: list[Any], type: Type | None) -> list[Any]:
-    """Items in the given order; the others keep their place relative to their neighbours."""
-    merge_key = type.merge_key if type is not None else ""
+def _ordered(items: list[Any], before: list[Any], order: list[Any], merge_key: str) -> list[Any]:
+    """Items as the real server sorts them: the patch's in its order, the others between them in the old order.
+
+    Args:
+        items: merged.
+        before: as they were.
+        order: items or their keys, as the patch wants them.
+        merge_key: of the items, "" for scalars.
+    """
 
     def identity(item: Any) -> Any:
-        return item.get(merge_key) if merge_key and isinstance(item, Mapping) else item
+        key = item.get(merge_key) if merge_key and isinstance(item, Mapping) else item
+        return repr(key) if isinstance(key, (dict, list)) else key
 
-    positions = {_hashable(identity(wanted)): position for position, wanted in enumerate(order)}
-    known = sorted(
-        (item for item in items if _hashable(identity(item)) in positions),
-        key=lambda item: positions[_hashable(identity(item))],
-    )
-    waiting = iter(known)
-    return [next(waiting) if _hashable(identity(item)) in positions else item for item in items]
-
-
-def _hashable(value: Any) -> Any:
-    return repr(value) if isinstance(value, (dict, list)) else value
+    wanted = {identity(item): position for position, item in reversed(list(enumerate(order)))}
+    old = {identity(item): position for position, item in enumerate(before)}
+    ours = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted[identity(item)])
+    theirs = [item for item in items if identity(item) not in wanted]
+    result: list[Any] = []
+    while ours and theirs:
+        mine, other = old.get(identity(ours[0])), old.get(identity(theirs[0]))
+        first = theirs if mine is not None and other is not None and other < mine else ours
+        result.append(first.pop(0))
+    return result + theirs + ours

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from prov_host.embedded import protobuf
 from prov_host.embedded.failures import ApiFailure, FieldError, bad_request, invalid
 from prov_host.embedded.types import ResourceType, by_plural
 
@@ -258,8 +259,8 @@ def propagation_errors(policy: str) -> list[FieldError]:
     return [FieldError.unsupported("propagationPolicy", policy, (*choices, "nil"))]
 
 
-def decode_body(body: bytes, content_type: str) -> Any:
-    """Decode JSON, or YAML if the content type says so or JSON does not fit an apply.
+def decode_body(body: bytes, content_type: str, resource: ResourceType) -> Any:
+    """Decode JSON, or YAML if the content type says so, or the protobuf of a Namespace.
 
     Raises:
         ValueError: neither; the message says where.
@@ -273,6 +274,8 @@ def decode_body(body: bytes, content_type: str) -> Any:
             return msgspec.json.decode(body)
         except msgspec.DecodeError:
             return msgspec.yaml.decode(body)
+    if media == protobuf.MEDIA_TYPE and resource.plural == "namespaces":
+        return protobuf.decode_namespace(body)
     raise unsupported_media_type()
 
 

@@ -83,7 +83,7 @@ class Writer:
     def _decode(self, target: Target, body: bytes, content_type: str, options: Options) -> tuple[Object, list[str]]:
         resource = target.resource
         try:
-            raw = decode_body(body, content_type)
+            raw = decode_body(body, content_type, resource)
         except (msgspec.DecodeError, ValueError) as error:
             raise bad_request(_JSON_ERROR.format(kind=resource.kind, error=error)) from None
         if not isinstance(raw, dict):
@@ -311,7 +311,7 @@ class Writer:
                 "PatchOptions", "meta.k8s.io", "", [FieldError.required("fieldManager", "is required for apply patch")]
             )
         try:
-            raw = decode_body(body, content_type)
+            raw = decode_body(body, content_type, resource)
         except (msgspec.DecodeError, ValueError) as error:
             raise bad_request(f"error decoding YAML: {error}") from None
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata", {}), dict):
