@@ -42,7 +42,7 @@ from prov_host.output import as_plugin, words_of
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool, Late, seconds_text
 
-__all__ = ["Limits", "Observers", "PluginBackend"]
+__all__ = ["Limits", "Observers", "PluginBackend", "describe_late"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +103,21 @@ class Observers:
         plugins: all plugins in use.
         size: records that wait for one of them before further ones are dropped.
         dropped: called with a plugin's name for each record that was.
+        also: called with each record itself, by who tells it.
 
     Callable from any thread. Since 0.1.
     """
 
     def __init__(
-        self, plugins: Iterable[Plugin], *, size: int = 1000, dropped: Callable[[str], None] = lambda plugin: None
+        self,
+        plugins: Iterable[Plugin],
+        *,
+        size: int = 1000,
+        dropped: Callable[[str], None] = lambda plugin: None,
+        also: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self._dropped = dropped
+        self._also = also
         self._queues: list[tuple[Plugin, queue.Queue[Record | None]]] = []
         self._started = False
         self._complained: set[str] = set()
@@ -120,6 +127,7 @@ class Observers:
 
     def tell(self, record: Record) -> None:
         """Queue a record; never waits, never raises."""
+        self._also(record)
         if not self._queues:
             return
         if not self._started:

@@ -1,0 +1,5 @@
+"""``python -m prov_host``."""
+
+from prov_host.cli import main
+
+main()

@@ -1,0 +1,239 @@
+"""The command line: ``prov-host [OPTIONS]`` runs the host, ``prov-host COMMAND`` does something else.
+
+The options are those of :mod:`prov_host.host_options`; they are handed on as text, so that all problems of the command
+line, the environment and the file come out in one message. Commands are imported when they are used, the Kubernetes
+SDK, aiohttp and the metrics only by what needs them: ``--help`` answers at once. Plugins bring commands of their own;
+their packages are imported only when a command is asked for that is not built in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prov_host.conversion import parse_go_bool
+from prov_host.errors import ConfigurationError, ProvHostError
+from prov_host.host_options import PREFIX, Option, options
+
+if TYPE_CHECKING:
+    from prov_host.settings import Settings
+
+__all__ = ["Invocation", "cli", "main", "version"]
+
+# Name, where it is, and the help that is shown without importing it.
+_BUILT_IN: Mapping[str, tuple[str, str]] = {
+    "demo": ("prov_host.cli_demo", "demo"),
+    "new-plugin": ("prov_host.scaffold.command", "new_plugin"),
+    "plugins": ("prov_host.cli_plugins", "plugins"),
+}
+# What users of other provisioners call some options.
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "http_address": ("--metrics-address", "--http-endpoint"),
+    "worker_threads": ("--threadiness",),
+    "pv_create_retry_count": ("--create-provisioned-pv-retry-count",),
+    "pv_create_interval": ("--create-provisioned-pv-interval",),
+}
+
+
+def version() -> str:
+    """The installed version of prov-host. Callable from any thread. Since 0.1."""
+    try:
+        return importlib.metadata.version("prov-host")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"
+
+
+class Invocation:
+    """What the command line said before the command's name; the context object of every command.
+
+    Args:
+        given: options as text, by field name.
+        path: the configuration file, or "".
+
+    Since 0.1.
+    """
+
+    def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
+        self.given = given
+        self.path = path
+        self._settings: Settings | None = None
+
+    def settings(self, problems: list[str] | None = None) -> Settings:
+        """All settings, read once.
+
+        Args:
+            problems: where problems are put, so that those of plugins can be told together with them.
+
+        Raises:
+            ConfigurationError: with every problem, unless ``problems`` is given.
+        """
+        if self._settings is None:
+            from prov_host.plugins import discover
+            from prov_host.settings import read_settings
+
+            installed = sorted({candidate.name for candidate in discover()})
+            self._settings = read_settings(self.given, path=self.path, installed=installed, problems=problems)
+        return self._settings
+
+
+class _Commands(click.Group):
+    """Built-in commands, imported when used, and those of plugins."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Accept ``--leader-election=false`` as well: Go's flags are written so."""
+        flags = {f"--{option.name}": option for option in options() if option.flag}
+        mended = []
+        for index, arg in enumerate(args):
+            if arg == "--" or (not arg.startswith("-") and arg in self.list_commands(ctx)):
+                mended += args[index:]  # what follows belongs to the command
+                break
+            name, equals, text = arg.partition("=")
+            if equals and name in flags:
+                try:
+                    arg = name if parse_go_bool(text) else f"--no-{name[2:]}"  # noqa: PLW2901
+                except ValueError as error:
+                    raise click.BadOptionUsage(name, f"{name}: {error}", ctx) from error
+            mended.append(arg)
+        rest = super().parse_args(ctx, mended)
+        # Commands are looked up before the callback runs, and plugins' commands need to know which are selected.
+        given = {name: value for name, value in ctx.params.items() if value is not None and name != "config"}
+        ctx.obj = Invocation(given, ctx.params.get("config") or "")
+        return rest
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The built-in ones; plugins' are listed by :meth:`format_commands`."""
+        return sorted({*super().list_commands(ctx), *_BUILT_IN})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a built-in command, or ask the plugins for one."""
+        if cmd_name in _BUILT_IN:
+            module, attribute = _BUILT_IN[cmd_name]
+            command: object = getattr(importlib.import_module(module), attribute)
+            assert isinstance(command, click.Command)
+            return command
+        if not isinstance(ctx.obj, Invocation):
+            return None
+        from prov_host.cli_plugins import commands_of_plugins
+
+        found = commands_of_plugins(ctx.obj)
+        if cmd_name in found.commands:
+            return found.commands[cmd_name]
+        for problem in found.problems:
+            click.echo(f"prov-host: {problem}", err=True)
+        near = difflib.get_close_matches(cmd_name, [*self.list_commands(ctx), *found.commands], n=1)
+        if near:
+            raise click.UsageError(f"No such command {cmd_name!r}; did you mean {near[0]}?", ctx)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands; of plugins only how to find theirs, so that no plugin is imported."""
+        super().format_commands(ctx, formatter)
+        with formatter.section("Commands of plugins"):
+            formatter.write_text("prov-host plugins --all lists what each installed plugin adds.")
+
+
+def _parameters() -> list[click.Parameter]:
+    parameters: list[click.Parameter] = [
+        click.Option(
+            ["--config", "config"],
+            metavar="FILE",
+            help=f"A TOML file with options and plugins' settings.  [{PREFIX}CONFIG]",
+        )
+    ]
+    for option in options():
+        names = [f"--{option.name}", *_ALIASES.get(option.field, ())]
+        if option.flag:
+            names = [f"--{option.name}/--no-{option.name}"]
+        default = f"  [default: {option.default_text}]" if option.default_text else ""
+        parameters.append(
+            click.Option(
+                [*names, option.field],
+                default=None,
+                multiple=option.repeatable,
+                metavar=None if option.flag else _metavar(option),
+                help=f"{option.description}{default}",
+            )
+        )
+    parameters.append(
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version.",
+        )
+    )
+    return parameters
+
+
+def _metavar(option: Option) -> str:
+    from prov_host.conversion import is_duration
+
+    if is_duration(option.kind):
+        return "DURATION"
+    if option.field == "plugin":
+        return "NAME"
+    return "NUMBER" if isinstance(option.default, (int, float)) else "TEXT"
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"prov-host {version()}")
+        ctx.exit()
+
+
+def _run(ctx: click.Context, **given: Any) -> None:
+    if ctx.invoked_subcommand is None:
+        from prov_host.cli_run import run
+
+        assert isinstance(ctx.obj, Invocation)
+        ctx.exit(run(ctx.obj))
+
+
+cli = _Commands(
+    "prov-host",
+    invoke_without_command=True,
+    params=_parameters(),
+    callback=click.pass_context(_run),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "auto_envvar_prefix": None},
+    help=f"""Provision Kubernetes volumes through plugins.
+
+Without a command, run the host: prov-host --plugin NAME. Every option is also a variable, {PREFIX} and its name, like
+{PREFIX}WORKER_THREADS, and a key of the TOML file; the command line comes first, then variables, then the file.
+Durations are written like 500ms, 15s, 5m or 1h30m.
+""",
+)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The program: exits with 0, 1 (failed) or 2 (wrongly configured), and shows no traceback for users' errors.
+
+    Args:
+        args: the command line without the program's name; the process's by default.
+
+    On the main thread. Since 0.1.
+    """
+    try:
+        cli.main(args=None if args is None else list(args), prog_name="prov-host")
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"prov-host: {problem}", err=True)
+        _leave(2)
+    except ProvHostError as error:
+        click.echo(f"prov-host: {error}", err=True)
+        _leave(1)
+    except BrokenPipeError:  # the reader of our output is gone, like `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(1)
+
+
+def _leave(code: int) -> None:
+    sys.exit(code)

@@ -1,0 +1,137 @@
+"""``prov-host`` without a command: load the plugins, then run the host until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from prov_host.cli import Invocation, version
+from prov_host.errors import ConfigurationError
+from prov_host.logs import set_up_logging
+from prov_host.output import plugin_output_to_log
+from prov_host.plugins import ALL, Plugin, configure, discover, load
+
+if TYPE_CHECKING:
+    from prov_host.context import PluginContext
+    from prov_host.settings import Settings
+
+__all__ = ["leave", "prepare", "run"]
+
+logger = logging.getLogger(__name__)
+
+
+def run(invocation: Invocation) -> int:
+    """Run the host.
+
+    Args:
+        invocation: what the command line said.
+
+    Returns:
+        The exit code, 0 after a stop by signal.
+
+    Raises:
+        ConfigurationError: with every problem of all sources and plugins.
+
+    On the main thread. Since 0.1.
+    """
+    problems: list[str] = []
+    settings = invocation.settings(problems)
+    set_up_logging(settings.host.log_level, settings.host.log_format)
+    with plugin_output_to_log():
+        plugins, contexts = prepare(settings, problems)
+        if settings.host.embedded:
+            from prov_host.embedded_host import run_embedded
+
+            running = run_embedded(settings, plugins, contexts, version=version(), announce=click.echo)
+        else:
+            running = _run_host(settings, plugins, contexts)
+        code = asyncio.run(running)
+    leave(code, plugins)
+    return code
+
+
+async def _run_host(settings: Settings, plugins: Sequence[Plugin], contexts: dict[str, PluginContext]) -> int:
+    from prov_host.host import Host
+
+    return await Host(settings, plugins, contexts, version=version()).run()
+
+
+def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plugin, ...], dict[str, PluginContext]]:
+    """Load and configure the selected plugins.
+
+    Args:
+        settings: all settings.
+        problems: what was wrong with those.
+
+    Returns:
+        The plugins, and each one's context by plugin name.
+
+    Raises:
+        ConfigurationError: with every problem, the given ones first.
+
+    On the main thread, before the event loop. Since 0.1.
+    """
+    from prometheus_client import GC_COLLECTOR, CollectorRegistry, PlatformCollector, ProcessCollector
+
+    from prov_host.context import PluginContext
+
+    found = list(problems)
+    candidates = discover()
+    if not settings.host.plugin:
+        names = ", ".join(sorted({candidate.name for candidate in candidates})) or "none"
+        found.append(f"no plugin is selected: say --plugin NAME (installed: {names})")
+    loaded = load(settings.host.plugin, candidates)
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(GC_COLLECTOR)
+    contexts = {
+        plugin.name: PluginContext(plugin.name, node_name=settings.host.node_name, registry=registry)
+        for plugin in loaded.working
+    }
+    configured = configure(
+        loaded.working,
+        lambda plugin, kind: settings.for_plugin(plugin.name, kind),
+        lambda plugin: contexts[plugin.name],
+    )
+    for context in contexts.values():
+        context.configured()
+    failures = (*loaded.failures, *configured.failures)
+    found += [failure.problem for failure in failures if failure.asked]
+    for failure in failures:
+        if not failure.asked:
+            logger.warning("%s; it is left out", failure.problem)
+    if not found and not any(plugin.is_backend for plugin in configured.working):
+        found.append("no plugin in use provisions volumes; select one that does with --plugin NAME")
+    if found:
+        raise ConfigurationError(*found)
+    if ALL in settings.host.plugin:
+        logger.info("in use: %s", ", ".join(plugin.title for plugin in configured.working))
+    return configured.working, contexts
+
+
+def leave(code: int, plugins: Sequence[Plugin]) -> None:
+    """End the process even if plugins have left threads running, and name them. Returns if there are none."""
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.daemon and thread.is_alive()
+    ]
+    if not left:
+        return
+    from prov_host.threads import owner_of
+
+    for thread in left:
+        owner = owner_of(thread, plugins)
+        logger.warning("thread %r of %s is still running and is given up", thread.name, owner or "an unknown plugin")
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

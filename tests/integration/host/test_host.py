@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from prov_host.embedded import Cluster
+from prov_host.errors import ConfigurationError
+from prov_host.hookspecs import HostContext, hookimpl
+from prov_host.model import Record
+
+
+async def test_claims_are_provisioned_and_reclaimed(start: Any, backend: Any) -> None:
+    host = await start(backend)
+    await host.create_class("c", backend.name)
+    for number in range(20):
+        await host.create_claim(f"claim-{number}", "c")
+    await host.until(lambda: len(host.bound()) == 20, "20 bound claims")
+    assert sorted(host.volumes()) == sorted(backend.made)
+    await host.delete_claim("claim-7")
+    await host.until(lambda: len(host.volumes()) == 19, "the volume to go")
+    assert len(backend.removed) == 1
+
+
+async def test_a_stop_finishes_what_runs_closes_the_plugins_and_ends_with_zero(start: Any, backend: Any) -> None:
+    host = await start(backend)
+    await host.create_class("c", backend.name)
+    backend.gate.clear()
+    await host.create_claim("slow", "c")
+    await host.until(backend.begun.is_set, "provisioning to begin")
+    host.host.stop()
+    await asyncio.sleep(0.05)
+    assert not host.code.done()
+    assert not backend.closed.is_set()
+    backend.gate.set()
+    assert await host.code == 0
+    assert host.volumes() == backend.made
+    assert len(host.volumes()) == 1
+    assert backend.closed.is_set()
+
+
+async def test_a_hung_hook_does_not_keep_the_process_beyond_the_limit(start: Any, backend: Any) -> None:
+    host = await start(backend, drain_timeout=0.1)
+    await host.create_class("c", backend.name)
+    backend.gate.clear()
+    await host.create_claim("hung", "c")
+    await host.until(backend.begun.is_set, "provisioning to begin")
+    host.host.stop()
+    began = time.monotonic()
+    assert await host.code == 0
+    assert time.monotonic() - began < 3
+
+
+async def test_what_a_killed_host_had_begun_is_finished_by_the_next(start: Any, backend: Any) -> None:
+    first = await start(backend, drain_timeout=0.05)
+    await first.create_class("c", backend.name)
+    backend.gate.clear()
+    await first.create_claim("one", "c")
+    await first.until(backend.begun.is_set, "provisioning to begin")
+    first.host.stop()
+    assert await first.code == 0
+    assert first.volumes() == []
+    backend.gate.set()
+    second = await start(type(backend)(), cluster=first.cluster)
+    await second.until(lambda: second.bound() == {"one"}, "the claim to be bound")
+    assert len(second.volumes()) == 1
+
+
+async def test_a_hung_backend_leaves_another_at_full_speed(start: Any, backend: Any, other: Any) -> None:
+    host = await start(backend, other, provision_timeout=0.2)
+    await host.create_class("hung", backend.name)
+    await host.create_class("good", other.name)
+    backend.gate.clear()
+    for number in range(12):  # more than it has workers, and threads
+        await host.create_claim(f"hung-{number}", "hung")
+    await host.until(backend.begun.is_set, "the first to hang")
+    await asyncio.sleep(0.3)
+    began = time.monotonic()
+    for number in range(10):
+        await host.create_claim(f"good-{number}", "good")
+    await host.until(lambda: {f"good-{n}" for n in range(10)} <= host.bound(), "the other backend's claims")
+    assert time.monotonic() - began < 3
+    late = host.host.status().backends[0].late
+    assert late
+    assert "has not returned" in late[0]
+    backend.gate.set()
+    await host.until(lambda: len(host.bound()) == 22, "all claims after healing", 20)
+    assert sorted(set(host.volumes())) == sorted(host.volumes())
+    assert len(host.volumes()) == 22
+
+
+async def test_pages_are_served_from_the_start_and_tell_what_is_wrong(start: Any, backend: Any) -> None:
+    backend.problems = ["the share is not mounted"]
+    host = await start(backend, http_address="127.0.0.1:0")
+    await host.until(lambda: host.host.web is not None and host.host.web.address, "the web server")
+    assert await host.get("/healthz") == (200, "ok\n")
+    await host.until(lambda: host.host.status().backends[0].checked, "the first check")
+    code, text = await host.get("/readyz")
+    assert code == 503
+    assert "[-] plugin plugin0: the share is not mounted" in text
+    backend.problems = []
+    await host.host._readiness[0].check()
+    code, text = await host.get("/readyz")
+    assert (code, text.splitlines()[-1]) == (200, "ready")
+    code, text = await host.get("/metrics")
+    assert code == 200
+    for metric in (
+        'prov_host_leader{provisioner="test.org/recording"} 1.0',
+        'prov_host_plugin_ready{plugin="plugin0"} 1.0',
+        'prov_host_hooks_late{plugin="plugin0"} 0.0',
+        'workqueue_depth{name="claims"} 0.0',
+    ):
+        assert metric in text
+    code, text = await host.get("/")
+    assert code == 200
+    assert "plugin plugin0 (plugin0-dist 1.0)" in text
+
+
+async def test_recent_failures_are_shown(start: Any, backend: Any) -> None:
+    class Failing(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def provision(self, request: object) -> None:
+            raise ValueError("<b>odd</b>")
+
+    host = await start(Failing(), http_address="127.0.0.1:0")
+    await host.create_class("c", backend.name)
+    await host.create_claim("one", "c")
+    await host.until(lambda: host.host.status().failures, "a failure")
+    failure = host.host.status().failures[0]
+    assert failure.claim == "default/one"
+    assert "ValueError: <b>odd</b>" in failure.message
+    _, text = await host.get("/")
+    assert "&lt;b&gt;odd&lt;/b&gt;" in text
+
+
+async def test_a_reflector_that_dies_ends_the_process(
+    start: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prov_host.kube.reflector import Reflector
+
+    async def die(self: object) -> None:
+        await asyncio.sleep(0.05)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Reflector, "run", die)
+    host = await start(backend)
+    assert await asyncio.wait_for(host.code, 5) == 1
+
+
+async def test_an_address_in_use_is_a_configuration_error(start: Any, backend: Any, other: Any) -> None:
+    first = await start(backend, http_address="127.0.0.1:0")
+    await first.until(lambda: first.host.web is not None and first.host.web.address, "the web server")
+    second = await start(other, http_address=first.host.web.address)
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        await second.code
+
+
+async def test_wrong_lease_durations_and_names_are_found_before_anything_starts(start: Any, backend: Any) -> None:
+    backend.name = "Upper.Case/name"
+    host = await start(backend, elect=True, leader_election_lease_duration=5.0)
+    with pytest.raises(ConfigurationError) as caught:
+        await host.code
+    assert "lease duration of 5 s" in str(caught.value)
+    assert "Upper.Case/name" in str(caught.value)
+
+
+async def test_a_plugin_sees_the_cluster_and_works_regularly_only_while_its_names_are_served(
+    start: Any, backend: Any
+) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    class Looking(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def configure(self, host: HostContext) -> None:
+            self.host = host
+            assert not host.synced()
+            host.every("look", 0.01, lambda: seen.append((host.synced(), len(host.claims()))))
+
+    looking = Looking()
+    host = await start(looking)
+    await host.create_class("c", backend.name)
+    await host.create_claim("one", "c")
+    await host.until(lambda: (True, 1) in seen, "the plugin to see the claim")
+    await host.until(lambda: len(looking.host.volumes()) == 1, "the plugin to see the volume")
+    assert [one.name for one in looking.host.storage_classes()] == ["c"]
+
+
+async def test_an_observer_is_told_of_each_operation_of_any_backend(start: Any, backend: Any) -> None:
+    records: list[Record] = []
+    told = threading.Event()
+
+    class Observer:
+        @hookimpl
+        def observe(self, record: Record) -> None:
+            records.append(record)
+            told.set()
+
+    host = await start(backend, Observer())
+    await host.create_class("c", backend.name)
+    await host.create_claim("one", "c")
+    await host.until(told.is_set, "a record")
+    assert (records[0].operation, records[0].outcome, records[0].claim) == ("provision", "ok", "default/one")
+    assert records[0].plugin == "plugin0"
+
+
+async def test_a_plugin_that_calls_sys_exit_everywhere_ends_nothing(start: Any, backend: Any, other: Any) -> None:
+    class Leaving(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def provision(self, request: object) -> None:
+            raise SystemExit("provision")
+
+        @hookimpl
+        def check(self) -> None:
+            raise SystemExit("check")
+
+        @hookimpl
+        def observe(self, record: object) -> None:
+            raise SystemExit("observe")
+
+        @hookimpl
+        def close(self) -> None:
+            raise SystemExit("close")
+
+    host = await start(Leaving(), other)
+    await host.create_class("bad", backend.name)
+    await host.create_class("good", other.name)
+    await host.create_claim("bad", "bad")
+    await host.create_claim("good", "good")
+    await host.until(lambda: host.bound() == {"good"}, "the good claim")
+    assert host.host.status().backends[0].problems == ("check raised SystemExit: check",)
+    host.host.stop()
+    assert await host.code == 0
+
+
+async def test_the_api_being_away_at_the_start_is_waited_for(start: Any, backend: Any) -> None:
+    cluster = Cluster()
+    cluster.faults.fail(status=503, times=6)
+    host = await start(backend, cluster=cluster, http_address="127.0.0.1:0")
+    await host.until(lambda: host.host.synced, "the caches to be filled", 20)
