@@ -42,7 +42,9 @@ from .parameters import Wanted, directory_name, read_request
 from .settings import HostpathSettings, Place, Placement, resolve
 from .storage import OpenStorage, Owner, Storage, StorageError, empty, words
 
-__all__ = ["HostpathPlugin"]
+__all__ = ["PROV_HOST_API", "HostpathPlugin"]
+
+PROV_HOST_API = 1
 
 logger = logging.getLogger(__name__)
 
@@ -379,8 +381,8 @@ class HostpathPlugin:
             return host.node_name
         if "KUBERNETES_SERVICE_HOST" in self._environ or self._settings.scope == "per-node":
             raise ConfigurationError(
-                "hostpath: the name of this node is not known; set PROV_HOST_NODE_NAME from the field spec.nodeName, or "
-                "--node-name"
+                "hostpath: the name of this node is not known; set --node-name, or PROV_HOST_NODE_NAME from the field "
+                "spec.nodeName"
             )
         name = socket.gethostname().lower()
         logger.info("no node name was given; the name of this machine, %s, is taken for it", name)

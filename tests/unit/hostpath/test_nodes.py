@@ -137,7 +137,9 @@ def test_what_is_settled_is_not_remembered(start: Any) -> None:
 
 def test_a_pod_must_be_told_its_node() -> None:
     plugin = HostpathPlugin(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    with pytest.raises(ConfigurationError, match=r"set PROV_HOST_NODE_NAME from the field spec\.nodeName"):
+    with pytest.raises(
+        ConfigurationError, match=r"set --node-name, or PROV_HOST_NODE_NAME from the field spec\.nodeName"
+    ):
         plugin.configure(HostpathSettings(), FakeHost("hostpath"))
     with pytest.raises(ConfigurationError, match="NODE_NAME"):
         HostpathPlugin(environ={}).configure(HostpathSettings(scope="per-node"), FakeHost("hostpath"))
