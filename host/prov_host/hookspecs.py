@@ -53,6 +53,11 @@ API_VERSION = 1
 PROJECT = "prov_host"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a method or function as the implementation of the hook of its name: ``@hookimpl``.
+
+``@hookimpl(wrapper=True)`` marks a wrapper of other plugins' implementations: a generator that yields once and returns
+the result. ``@hookimpl(optionalhook=True)`` allows a hook that this version does not have. Since API 1.
+"""
 
 
 class HostContext(Protocol):

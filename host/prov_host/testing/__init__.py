@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prov_host.testing.cluster import EmbeddedCluster
     from prov_host.testing.contract import BackendContract
     from prov_host.testing.promises import PROMISES
+    from prov_host.testing.running import RunningHost
 
 __all__ = [
     "PROMISES",
@@ -29,6 +30,7 @@ __all__ = [
     "FakeHost",
     "LateError",
     "RunningBackend",
+    "RunningHost",
     "make_claim",
     "make_class",
     "make_request",
@@ -41,6 +43,7 @@ _LATER = {
     "BackendContract": "prov_host.testing.contract",
     "EmbeddedCluster": "prov_host.testing.cluster",
     "PROMISES": "prov_host.testing.promises",
+    "RunningHost": "prov_host.testing.running",
 }
 
 

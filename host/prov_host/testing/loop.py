@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,6 +51,10 @@ class LoopThread:
             What it returned; raises what it raised.
         """
         return self.start(coroutine).result(timeout)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call something on the loop, soon."""
+        self._loop.call_soon_threadsafe(function)
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine; the future is for other threads."""
