@@ -124,7 +124,7 @@ class HookSpecs:
         Each plugin is asked once, at start, before anything else.
 
         Returns:
-            A :class:`msgspec.Struct` type whose fields are the settings. A field ``mount`` of plugin ``nfs_subdir`` is
+            A ``msgspec.Struct`` type whose fields are the settings. A field ``mount`` of plugin ``nfs_subdir`` is
             read from ``PROV_HOST_NFS_SUBDIR_MOUNT``, from ``mount`` in the file's table ``[nfs_subdir]``, or is its
             default. None, or no hook: no settings.
 
