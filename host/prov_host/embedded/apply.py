@@ -59,9 +59,11 @@ def fields_of(value: Any, type: Type | None, path: Path = ()) -> set[Path]:
         found = set()
         for item in value:
             step = (*path, _item_step(item, type))
-            found.add((*step, "."))
             if isinstance(item, Mapping):
+                found.add((*step, "."))
                 found |= fields_of(item, type.item, step)
+            else:
+                found.add(step)
         return found
     return {path} if path else set()
 
@@ -259,7 +261,7 @@ def _entries(resource: ResourceType, live: Object | None, now: str) -> Entries:
         return {}
     recorded = live["metadata"].get("managedFields")
     if not recorded:
-        owned = fields_of(live, resource.schema)
+        owned = fields_of({name: part for name, part in live.items() if name != "status"}, resource.schema)
         return {("before-first-apply", "Update", ""): (owned, now)} if owned else {}
     return {
         (entry.get("manager", ""), entry.get("operation", ""), entry.get("subresource", "")): (
@@ -273,7 +275,7 @@ def _entries(resource: ResourceType, live: Object | None, now: str) -> Entries:
 def _managed(resource: ResourceType, entries: Entries) -> list[Object]:
     managed = []
     for (manager, operation, subresource), (owned, time) in entries.items():
-        if owned or operation == "Apply":
+        if owned:
             entry = {
                 "manager": manager,
                 "operation": operation,
@@ -288,18 +290,17 @@ def _managed(resource: ResourceType, entries: Entries) -> list[Object]:
 
 def _conflicts(disputed: Mapping[tuple[str, str, str], set[Path]]) -> ApiFailure:
     causes, told = [], []
-    for (manager, _, _), paths in disputed.items():
+    for (manager, operation, _), paths in disputed.items():
         names = sorted(_spelled(path) for path in paths)
+        who = f'"{manager}"' + (" using v1" if operation == "Update" else "")
         causes += [
-            {"reason": "FieldManagerConflict", "message": f'conflict with "{manager}"', "field": name} for name in names
+            {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": name} for name in names
         ]
-        told.append((manager, names))
+        told.append((who, names))
     if len(causes) == 1:
-        message = f'Apply failed with 1 conflict: conflict with "{told[0][0]}": {told[0][1][0]}'
+        message = f"Apply failed with 1 conflict: conflict with {told[0][0]}: {told[0][1][0]}"
     else:
-        listed = "\n".join(
-            f'conflicts with "{manager}":\n' + "\n".join(f"- {name}" for name in names) for manager, names in told
-        )
+        listed = "\n".join(f"conflicts with {who}:\n" + "\n".join(f"- {name}" for name in names) for who, names in told)
         message = f"Apply failed with {len(causes)} conflicts: {listed}"
     return ApiFailure(409, "Conflict", message, {"causes": causes})
 

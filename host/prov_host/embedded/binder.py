@@ -338,13 +338,14 @@ class VolumeControllers:
         if volume["status"].get("phase") in {"Released", "Failed"}:
             return
         self._set_phase(name, "Released")
-        if volume["spec"]["persistentVolumeReclaimPolicy"] != "Retain" and PROVISIONED_BY not in _annotations(volume):
-            verb = "deleter" if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" else "recycler"
-            why = f'error getting {verb} volume plugin for volume "{name}": no volume plugin matched'
+        if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" and PROVISIONED_BY not in _annotations(volume):
+            # Nobody's: the real controller has a deleter of its own for some sources, which touches this machine.
+            why = f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'
+            if "hostPath" in volume["spec"]:
+                path = volume["spec"]["hostPath"]["path"]
+                why = f"host_path deleter only supports /tmp/.+ but received provided {path}"
             self._set_phase(name, "Failed", why)
-            self._recorder.emit(
-                volume, "Warning", "VolumeFailedDelete" if verb == "deleter" else "VolumeFailedRecycle", why
-            )
+            self._recorder.emit(volume, "Warning", "VolumeFailedDelete", why)
 
     def _unbind(self, name: str) -> None:
         def edit(old: Object) -> Object:

@@ -185,13 +185,13 @@ class Cluster:
         self, target: Target, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
     ) -> Reply | WatchStream:
         options = parse_options(query, target.verb)
-        table_wanted = tables.wanted(headers.get("accept", ""))
+        shape = tables.wanted(headers.get("accept", ""))
         if target.verb == "watch":
-            return self._watch(target, options, as_table=table_wanted)
+            return self._watch(target, options, shape=shape)
         if target.verb == "get":
-            return self._get(target, options, as_table=table_wanted)
+            return self._get(target, options, shape=shape)
         if target.verb == "list":
-            return self._list(target, options, as_table=table_wanted)
+            return self._list(target, options, shape=shape)
         if target.verb == "deletecollection":
             keys = [key_of(stored.obj) for stored in lists.list_objects(self.store, target, options).items]
             gone = self._writer.delete_collection(target, body, keys)
@@ -207,10 +207,7 @@ class Cluster:
             stored = Stored(self.store.tables[target.resource.id], outcome.body, 0)
         else:
             return Reply(outcome.status, _encode(outcome.body), answer_headers)
-        if table_wanted:
-            page = lists.Page(self.store.revision, (stored,))
-            return Reply(outcome.status, tables.render(target.resource, page, self.clock.now()), answer_headers)
-        return Reply(outcome.status, _shown(target, stored), answer_headers)
+        return Reply(outcome.status, self._shaped(target, stored, shape), answer_headers)
 
     def _write(self, target: Target, options: Options, headers: Mapping[str, str], body: bytes) -> writes.Outcome:
         content_type = headers.get("content-type", _JSON)
@@ -225,7 +222,7 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------ reads
 
-    def _get(self, target: Target, options: Options, *, as_table: bool) -> Reply:
+    def _get(self, target: Target, options: Options, *, shape: tables.Shape) -> Reply:
         asked = lists.parse_revision(options.resource_version)
         if (asked or 0) > self.store.revision:
             raise too_large_version(asked or 0, self.store.revision)
@@ -233,16 +230,25 @@ class Cluster:
         if stored is None:
             raise not_found(target.resource.plural, target.resource.group, target.name)
         headers = {"content-type": _JSON, **_deprecation(target)}
-        if as_table:
-            page = lists.Page(stored.revision, (stored,))
-            return Reply(200, tables.render(target.resource, page, self.clock.now()), headers)
-        return Reply(200, _shown(target, stored), headers)
+        return Reply(200, self._shaped(target, stored, shape), headers)
 
-    def _list(self, target: Target, options: Options, *, as_table: bool) -> Reply:
+    def _shaped(self, target: Target, stored: Stored, shape: tables.Shape) -> bytes:
+        """An object as an answer, in the shape and the group that was asked for."""
+        if shape == "table":
+            return tables.render(target.resource, lists.Page(stored.revision, (stored,)), self.clock.now())
+        return tables.metadata_only(stored) if shape == "metadata" else _shown(target, stored)
+
+    def _list(self, target: Target, options: Options, *, shape: tables.Shape) -> Reply:
         page = lists.list_objects(self.store, target, options)
-        if as_table:
-            headers = {"content-type": _JSON, **_deprecation(target)}
+        headers = {"content-type": _JSON, **_deprecation(target)}
+        if shape == "table":
             return Reply(200, tables.render(target.resource, page, self.clock.now()), headers)
+        if shape == "metadata list":
+            return Reply(200, tables.metadata_list(page), headers)
+        if shape == "metadata":
+            kind = f"*core.{target.resource.kind}List"
+            why = f"you requested PartialObjectMetadata, but the requested object is a list ({kind})"
+            raise ApiFailure(406, "NotAcceptable", why)
         return self._items(target, page)
 
     def _items(self, target: Target, page: lists.Page) -> Reply:
@@ -255,10 +261,12 @@ class Cluster:
             items = b",".join([stored.item for stored in page.items])
         return Reply(200, head + b',"items":[' + items + b"]}\n", {"content-type": _JSON, **_deprecation(target)})
 
-    def _watch(self, target: Target, options: Options, *, as_table: bool) -> WatchStream:
+    def _watch(self, target: Target, options: Options, *, shape: tables.Shape) -> WatchStream:
         stream = lists.start_watch(self.store, self.clock, target, options)
         stream.drop_bookmarks = lambda: self.faults.drop_bookmarks
-        if as_table:
+        if shape == "metadata":
+            stream.render = lambda kind, stored: watch_line(kind, tables.metadata_only(stored))
+        elif shape == "table":
             resource, first = target.resource, [True]
 
             def render(type: str, stored: Stored) -> bytes:

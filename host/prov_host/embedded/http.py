@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from prov_host.embedded.cluster import Cluster
-from prov_host.embedded.failures import ConnectionLost
+from prov_host.embedded.failures import ApiFailure, ConnectionLost
 from prov_host.embedded.lists import WatchStream
 from prov_host.errors import ConfigurationError
 
@@ -88,7 +88,11 @@ class _Front:
         self._cluster = cluster
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read() if request.body_exists else b""
+        try:
+            body = await request.read() if request.body_exists else b""
+        except web.HTTPRequestEntityTooLarge:
+            failure = ApiFailure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}", {})
+            return web.Response(status=413, body=failure.body(), content_type="application/json")
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
             reply = await self._cluster.handle(

@@ -51,7 +51,8 @@ def json_patch(target: Any, operations: Any) -> Any:
         raise ApiFailure(
             413,
             "RequestEntityTooLarge",
-            f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(operations)}",
+            "Request entity too large: The allowed maximum operations in a JSON patch is "
+            f"{_MAX_OPERATIONS}, got {len(operations)}",
         )
     try:
         for operation in operations:

@@ -17,7 +17,6 @@ from prov_host.embedded.writes import Writer
 __all__ = ["Protection"]
 
 Object = dict[str, Any]
-_FINISHED = {"Succeeded", "Failed"}
 
 
 class Protection:
@@ -100,10 +99,10 @@ class Protection:
         for key, stored in self._pods.objects.items():
             if not key.startswith(metadata["namespace"] + "/"):
                 continue
-            pod = stored.obj
-            if (pod.get("status") or {}).get("phase") in _FINISHED:
-                continue
-            for volume in (pod.get("spec") or {}).get("volumes") or ():
+            spec = stored.obj.get("spec") or {}
+            if not spec.get("nodeName"):
+                continue  # no kubelet will start it with a claim that is terminating
+            for volume in spec.get("volumes") or ():
                 if (volume.get("persistentVolumeClaim") or {}).get("claimName") == metadata["name"]:
                     return True
         return False

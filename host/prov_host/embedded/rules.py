@@ -28,7 +28,7 @@ _NODE_INFO = (
     *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion"),
     *("kubeProxyVersion", "operatingSystem", "architecture"),
 )
-_NEW_STYLE_EVENT = ("reportingComponent", "reportingInstance", "action", "reason", "type")
+_NEW_STYLE_EVENT = ("reportingComponent", "reportingInstance", "action", "reason")
 _SYSTEM_FIELDS = (
     "uid",
     "creationTimestamp",
@@ -214,11 +214,7 @@ def _check_event(event: Object) -> list[FieldError]:
     if about != namespace and not (not about and namespace in {"default", "kube-system"}):
         errors.append(FieldError.wrong("involvedObject.namespace", about, "does not match event.namespace"))
     if event.get("eventTime") is not None:
-        errors += [
-            FieldError.required("reportingController" if field == "reportingComponent" else field)
-            for field in _NEW_STYLE_EVENT
-            if not event.get(field)
-        ]
+        errors += [FieldError.required(field) for field in _NEW_STYLE_EVENT if not event.get(field)]
     return errors
 
 

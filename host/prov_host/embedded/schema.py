@@ -128,7 +128,7 @@ def _object(value: Any, type: Type, path: str, struct: str, unknown: list[str] |
                 continue
         if field.always:
             cleaned[name] = _empty(field)
-    if unknown is not None and len(value) > len(cleaned):
+    if unknown is not None:
         unknown.extend(f"{prefix}{name}" for name in value if name not in fields)
     return cleaned
 
@@ -219,6 +219,8 @@ def _time(text: str, *, micro: bool) -> str:
 def _empty(type: Type) -> Any:
     if type.kind == "object":
         return {name: _empty(field) for name, field in type.fields.items() if field.always}
+    if type.keep:
+        return None
     return {"string": "", "map": {}, "list": [], "bool": False, "int32": 0, "int64": 0, "quantity": "0"}.get(type.kind)
 
 

@@ -1,29 +1,53 @@
-"""Tables: how kubectl gets its columns from the server."""
+"""Other shapes of objects: tables, from which kubectl gets its columns, and metadata alone."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from prov_host.embedded.lists import Page
+from prov_host.embedded.store import Stored
 from prov_host.embedded.types import ResourceType
 
-__all__ = ["list_metadata", "render", "wanted"]
+__all__ = ["Shape", "list_metadata", "metadata_list", "metadata_only", "render", "wanted"]
 
 Object = Mapping[str, Any]
+Shape = Literal["", "table", "metadata", "metadata list"]
+_META_VERSION = "meta.k8s.io/v1"
 Column = tuple[str, str, int]  # name, format, priority
 _NAME: Column = ("Name", "name", 0)
 _SHORT_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _UNSET = "<unset>"
 
 
-def wanted(accept: str) -> bool:
-    """Whether a client prefers a table."""
-    first = accept.partition(",")[0].replace(" ", "")
-    return "as=Table" in first and "v=v1" in first.split(";")
+def wanted(accept: str) -> Shape:
+    """The shape that a client prefers; "" for whole objects."""
+    parameters = accept.partition(",")[0].replace(" ", "").split(";")[1:]
+    if "v=v1" not in parameters:
+        return ""
+    if "as=Table" in parameters:
+        return "table"
+    if "as=PartialObjectMetadata" in parameters:
+        return "metadata"
+    return "metadata list" if "as=PartialObjectMetadataList" in parameters else ""
+
+
+def metadata_only(stored: Stored) -> bytes:
+    """An object without everything but its metadata."""
+    return msgspec.json.encode(_partial(stored))
+
+
+def metadata_list(page: Page) -> bytes:
+    """A page of objects without everything but their metadata."""
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": _META_VERSION, "metadata": list_metadata(page)}
+    return msgspec.json.encode({**head, "items": [_partial(stored) for stored in page.items]})
+
+
+def _partial(stored: Stored) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": stored.obj["metadata"]}
 
 
 def list_metadata(page: Page) -> dict[str, Any]:
@@ -46,17 +70,10 @@ def render(resource: ResourceType, page: Page, now: dt.datetime, *, columns: boo
         columns: whether to describe the columns; a watch does it in its first event only.
     """
     definitions, cells = _TABLES.get(resource.plural, (_PLAIN, _plain))
-    rows = []
-    for stored in page.items:
-        partial = {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": stored.obj["metadata"],
-        }
-        rows.append({"cells": cells(stored.obj, now), "object": partial})
+    rows = [{"cells": cells(stored.obj, now), "object": _partial(stored)} for stored in page.items]
     table = {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": _META_VERSION,
         "metadata": list_metadata(page),
         "columnDefinitions": [
             {"name": name, "type": "string", "format": style, "description": "", "priority": priority}

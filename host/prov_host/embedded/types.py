@@ -16,7 +16,8 @@ __all__ = ["RESOURCES", "ResourceType", "by_plural"]
 
 _S = primitive("string")
 _S_KEEP = primitive("string", keep=True)
-_S_ALWAYS = primitive("string", always=True, keep=True)
+_S_ALWAYS = primitive("string", always=True)
+_S_OR_NULL = primitive("string", always=True, keep=True)
 _I32 = primitive("int32")
 _I32_KEEP = primitive("int32", keep=True)
 _I64 = primitive("int64")
@@ -106,8 +107,10 @@ _CLAIM = obj(
         volumeName=_S,
         storageClassName=_S_KEEP,
         volumeMode=_S_KEEP,
-        dataSource=obj("TypedLocalObjectReference", apiGroup=_S_KEEP, kind=_S_ALWAYS, name=_S_ALWAYS),
-        dataSourceRef=obj("TypedObjectReference", apiGroup=_S_KEEP, kind=_S_ALWAYS, name=_S_ALWAYS, namespace=_S_KEEP),
+        dataSource=obj("TypedLocalObjectReference", apiGroup=_S_OR_NULL, kind=_S_ALWAYS, name=_S_ALWAYS),
+        dataSourceRef=obj(
+            "TypedObjectReference", apiGroup=_S_OR_NULL, kind=_S_ALWAYS, name=_S_ALWAYS, namespace=_S_KEEP
+        ),
         volumeAttributesClassName=_S_KEEP,
     ),
     status=obj(

@@ -57,7 +57,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 def is_qualified_name(text: str) -> bool:
     """Whether a text can be a label's key."""
-    return not _qualified_problems(text)
+    return not qualified_name_problems(text)
 
 
 def check_name(resource: ResourceType, name: str, *, prefix: bool = False) -> list[str]:
@@ -80,7 +80,8 @@ def subdomain_problems(text: str) -> list[str]:
     return problems if _SUBDOMAIN_RE.fullmatch(text) else [*problems, _BAD_SUBDOMAIN]
 
 
-def _qualified_problems(text: str) -> list[str]:
+def qualified_name_problems(text: str) -> list[str]:
+    """What is wrong with a label's key, or with whatever else has the form of one."""
     prefix, slash, name = text.rpartition("/")
     problems = []
     if slash:
@@ -103,7 +104,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
     """What is wrong with labels."""
     errors = []
     for key, value in labels.items():
-        errors += [FieldError.wrong(path, key, problem) for problem in _qualified_problems(key)]
+        errors += [FieldError.wrong(path, key, problem) for problem in qualified_name_problems(key)]
         if len(value) > 63:
             errors.append(FieldError.wrong(path, value, _too_long(63)))
         if _VALUE_RE.fullmatch(value) is None:
@@ -114,7 +115,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
 def _finalizer_errors(finalizers: list[str]) -> list[FieldError]:
     errors = []
     for index, name in enumerate(finalizers):
-        problems = _qualified_problems(name)
+        problems = qualified_name_problems(name)
         errors += [FieldError.wrong("metadata.finalizers", name, problem) for problem in problems]
         if not problems and "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
@@ -146,7 +147,7 @@ def _check_common(metadata: Mapping[str, Any]) -> list[FieldError]:
         size = 0
         for key, value in annotations.items():
             # Annotation keys are compared in lower case, so that upper-case prefixes pass.
-            errors += [FieldError.wrong("metadata.annotations", key, p) for p in _qualified_problems(key.lower())]
+            errors += [FieldError.wrong("metadata.annotations", key, p) for p in qualified_name_problems(key.lower())]
             size += len(key.encode()) + len(value.encode())
         if size > _ANNOTATIONS_LIMIT:
             errors.append(
@@ -159,7 +160,7 @@ def _check_common(metadata: Mapping[str, Any]) -> list[FieldError]:
     for index, owner in enumerate(metadata.get("ownerReferences", ())):
         where = f"metadata.ownerReferences[{index}]"
         errors += [
-            FieldError.wrong(f"{where}.{field}", "", "must not be empty")
+            FieldError.required(f"{where}.{field}", "must not be empty")
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner[field]
         ]

@@ -12,7 +12,7 @@ from typing import Any
 from prov_host.embedded import quantities
 from prov_host.embedded.failures import FieldError
 from prov_host.embedded.types import SOURCES
-from prov_host.embedded.validation import is_qualified_name, label_errors, subdomain_problems
+from prov_host.embedded.validation import is_qualified_name, label_errors, qualified_name_problems, subdomain_problems
 
 Object = dict[str, Any]
 
@@ -27,6 +27,7 @@ _CLAIM_IMMUTABLE = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
 _IMMUTABLE = "field is immutable"
+_SOURCE_KINDS = ("PersistentVolumeClaim", "VolumeSnapshot")
 _PARAMETERS_LIMIT = 256 * 1024
 
 # ------------------------------------------------------------------------------------------------ claims
@@ -36,6 +37,8 @@ def default_claim(claim: Object) -> None:
     """A new claim is pending and holds files; both spellings of its data source are filled."""
     spec = claim["spec"]
     spec.setdefault("volumeMode", "Filesystem")
+    if (spec.get("dataSource") or {}).get("kind", _SOURCE_KINDS[0]) not in _SOURCE_KINDS:
+        del spec["dataSource"]  # anything else has to be a dataSourceRef
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not reference:
         spec["dataSourceRef"] = dict(source)
@@ -275,8 +278,14 @@ def check_class(storage_class: Object) -> list[FieldError]:
     provisioner = storage_class["provisioner"]
     if not provisioner:
         errors.append(FieldError.required("provisioner"))
-    elif not is_qualified_name(provisioner.lower()):
-        errors.append(FieldError.wrong("provisioner", provisioner, "must be a qualified name"))
+    else:
+        name = provisioner.lower()
+        errors += [FieldError.wrong("provisioner", name, problem) for problem in qualified_name_problems(name)]
+    for number, term in enumerate(storage_class.get("allowedTopologies", ())):
+        for index, requirement in enumerate(term.get("matchLabelExpressions", ())):
+            if not requirement["values"]:
+                where = f"allowedTopologies[{number}].matchLabelExpressions[{index}].values"
+                errors.append(FieldError.required(where))
     parameters = storage_class.get("parameters", {})
     if len(parameters) > 512:
         errors.append(FieldError("FieldValueTooLong", "parameters", "Too long: may not be more than 512 bytes"))

@@ -316,24 +316,28 @@ class Writer:
             raise bad_request(f"error decoding YAML: {error}") from None
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata", {}), dict):
             raise bad_request("error decoding YAML: the configuration is no object")
+        if not raw.get("kind") or not raw.get("apiVersion"):
+            raise bad_request(f"invalid object type: /, Kind={raw.get('kind', '')}")
         self._check_kind(target, raw)
-        metadata = raw.get("metadata", {})
-        if metadata.get("managedFields"):
+        if raw.get("metadata", {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        raw = {**raw, "metadata": {"name": target.name, **metadata}}
+        scope = {"namespace": target.namespace} if resource.namespaced else {}
+        raw = {**raw, "metadata": {"name": target.name, **scope, **raw.get("metadata", {})}}
         config, warnings = self._clean(resource, raw, options)
+        if warnings:
+            field = warnings[0].partition('"')[2].rstrip('"')
+            what = f"({target.namespace}/{target.name}; {resource.api_version}, Kind={resource.kind})"
+            why = f"failed to create typed patch object {what}: .{field}: field not declared in schema"
+            raise failures.ApiFailure(500, "", why)
         rules.check_names(resource, config, target.name, target.namespace)
-        uid = config["metadata"].pop("uid", None)
+        uid = config["metadata"].get("uid")
         version = config["metadata"].pop("resourceVersion", "")
         old = self._store.tables[resource.id].get(target.key)
-        if old is None and (uid or target.subresource):
-            raise (
-                failures.not_found(resource.plural, resource.group, target.name)
-                if not uid
-                else self._uid_conflict(target, uid, "")
-            )
-        if old is not None and uid and uid != old.obj["metadata"]["uid"]:
-            raise self._uid_conflict(target, uid, old.obj["metadata"]["uid"])
+        if old is None and uid:
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise failures.conflict(resource.plural, resource.group, target.name, why)
+        if old is None and target.subresource:
+            raise failures.not_found(resource.plural, resource.group, target.name)
         applied = apply.apply(
             resource, old.obj if old else None, apply.given(raw, config), manager=options.manager, force=options.force,
             subresource=target.subresource, now=self.now(),

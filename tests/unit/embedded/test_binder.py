@@ -164,7 +164,8 @@ async def test_a_bound_volume_stays_until_its_claim_is_gone(api) -> None:
 
 async def test_a_claim_stays_while_a_pod_uses_it(api) -> None:
     await api.ok("POST", CLAIMS, claim("a", ""))
-    pod = {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "a"}}]}}
+    spec = {"nodeName": "n", "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "a"}}]}
+    pod = {"metadata": {"name": "p"}, "spec": spec}
     await api.ok("POST", "/api/v1/namespaces/default/pods", pod)
     await api.ok("DELETE", f"{CLAIMS}/a")
     await api.settle()
