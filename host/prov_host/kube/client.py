@@ -25,7 +25,7 @@ from prov_host.clock import Clock
 from prov_host.errors import ApiError, ApiUnavailable, Invalid
 from prov_host.kube.api import PatchKind, Resource
 from prov_host.kube.decoding import Decoder, encode
-from prov_host.kube.failures import error_of, garbled
+from prov_host.kube.failures import error_of, garbled, is_too_large_version
 from prov_host.kube.ratelimit import RateLimiter
 from prov_host.kube.transport import Reply, Transport
 
@@ -321,6 +321,7 @@ class Client:
             wait = refusal.retry_after
             # A 503 may have been half done; only a 429 says for sure that nothing was.
             again = reply.status == 429 or (method == "GET" and reply.status in {502, 503, 504})
+            again = again and not is_too_large_version(refusal)  # will not come about by waiting
             if not again or wait is None or wait > self._longest_wait or tries >= self._retries:
                 raise refusal
             tries += 1

@@ -150,6 +150,13 @@ async def test_a_busy_server_is_asked_again_after_the_time_it_named(client, tran
     assert len(transport.requests) == 3
 
 
+async def test_a_version_from_the_future_is_not_waited_for(client, transport, kit):
+    behind = kit.status_reply(504, "Timeout", "Too large resource version: 9, current: 5", retry_after="1")
+    transport.answers.append(behind)
+    with pytest.raises(errors.ApiError, match="Too large"):
+        await client.list_all(CLAIMS, version="9")
+
+
 async def test_a_busy_server_is_not_asked_for_ever(client, transport, kit, clock, background):
     transport.default = kit.status_reply(429, "TooManyRequests", retry_after="1")
 
