@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from faulty_sys import QuickSys
 from prov_host import Claim, Provisioned, ProvisionRequest, Removed, Volume
 from prov_host.model import ANN_RECORD
-from prov_host.safedir import RealSys, Sys
+from prov_host.safedir import Sys
 from prov_host.testing.clock import FakeClock
 from prov_host.testing.context import FakeHost
 from prov_host.testing.objects import make_claim, make_class, make_request, make_volume
@@ -28,7 +29,7 @@ class Rig:
 
     def __init__(self, share: Path) -> None:
         self.share = share
-        self.sys: Sys = RealSys()
+        self.sys: Sys = QuickSys()
         self.settings: dict[str, Any] = {}
         self.environ = {"NFS_SERVER": SERVER, "NFS_PATH": EXPORT, "PROVISIONER_NAME": PROVISIONER}
         self.clock = FakeClock()

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -100,7 +101,9 @@ class Dir:
         """Close the descriptor; harmless when it is closed."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self.sys.close(fd)
+            # Nothing was written through it, so an error here tells nothing about what was done.
+            with suppress(OSError):
+                self.sys.close(fd)
 
     @property
     def fd(self) -> int:
@@ -141,7 +144,8 @@ class Dir:
             if self.sys.fstat(fd).st_dev != self.device:
                 raise OtherFilesystem(errno.EXDEV, "another file system is mounted here", self.at(name))
         except BaseException:
-            self.sys.close(fd)
+            with suppress(OSError):
+                self.sys.close(fd)
             raise
         return Dir(self.sys, fd, self.at(name), self.device)
 
@@ -400,7 +404,8 @@ class Dir:
         except OSError as error:
             raise _located(error, self.at(name)) from error
         finally:
-            self.sys.close(fd)
+            with suppress(OSError):
+                self.sys.close(fd)
         if len(data) > limit:
             raise OSError(errno.EFBIG, f"is longer than {limit} bytes", self.at(name))
         return data

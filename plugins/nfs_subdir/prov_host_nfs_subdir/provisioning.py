@@ -280,6 +280,8 @@ def _make(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, 
         installing = True
         _put_in_place(share, owner, resumed=resumed is not None)
     except Exception as error:
+        if owner is not None and isinstance(error, OSError) and _arrived(share, owner):
+            return owner
         taken = isinstance(error, FileExistsError)
         _undo(work, share, wanted.pv, owner, error, leaf=installing and not taken)
         if taken:
@@ -289,6 +291,14 @@ def _make(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, 
             ) from error
         raise
     return owner
+
+
+def _arrived(share: OpenShare, owner: Owner) -> bool:
+    """Whether the directory is in place after all: an NFS server may have done what its lost answer cannot tell."""
+    try:
+        return _in_place(share.root, owner)
+    except OSError:
+        return False
 
 
 def _stage(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, ...]) -> Owner:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,3 +27,12 @@ def rig(share: Path) -> Iterator[Rig]:
     rig.start()
     yield rig
     rig.stop()
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A directory in memory where there is one: for tests that make thousands of shares."""
+    memory = "/dev/shm"
+    directory = Path(tempfile.mkdtemp(prefix="prov-host-", dir=memory if os.access(memory, os.W_OK) else None))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
