@@ -8,13 +8,15 @@ their packages are imported only when a command is asked for that is not built i
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -221,19 +223,30 @@ def main(args: Sequence[str] | None = None) -> None:
 
     On the main thread. Since 0.1.
     """
+    code: object
     try:
         cli.main(args=None if args is None else list(args), prog_name="prov-host")
+    except SystemExit as end:
+        code = end.code
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"prov-host: {problem}", err=True)
-        _leave(2)
+        code = 2
     except ProvHostError as error:
         click.echo(f"prov-host: {error}", err=True)
-        _leave(1)
+        code = 1
     except BrokenPipeError:  # the reader of our output is gone, like `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(1)
+        code = 1
+    _leave(code)
 
 
-def _leave(code: int) -> None:
-    sys.exit(code)
+def _leave(code: object) -> NoReturn:
+    """End the process, even if a plugin has left threads running that would keep it alive for ever."""
+    mine = threading.main_thread()
+    if any(not thread.daemon and thread is not mine for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code if isinstance(code, int) else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,12 @@ from prov_host.model import Claim, StorageClass, Volume
 from prov_host.output import plugin_output_to_log, words_of
 from prov_host.plugins import ALL, Plugin, configure, discover, load, settings_type
 from prov_host.pool import call_limited
+from prov_host.threads import count_by_plugin
 
 if TYPE_CHECKING:
     from prov_host.settings import Settings
 
 __all__ = ["PluginCommands", "commands_of_plugins", "plugins"]
-
-_COMMANDS_LIMIT = 10.0
 
 
 class PluginCommands(msgspec.Struct, frozen=True):
@@ -96,26 +96,31 @@ def commands_of_plugins(invocation: Invocation) -> PluginCommands:
     candidates = discover()
     selected: Sequence[str] = invocation.settings().host.plugin or (ALL,)
     with plugin_output_to_log():
-        loaded = load(selected, candidates)
-        problems = [failure.problem for failure in loaded.failures]
-        commands: dict[str, click.Command] = {}
-        owners: dict[str, str] = {}
-        for plugin in loaded.working:
-            if "commands" not in plugin.hooks:
+        loaded = load(selected, candidates, limit=invocation.settings().host.plugin_timeout)
+        found = _ask_for_commands(invocation, loaded.working)
+    problems = tuple(failure.problem for failure in loaded.failures)
+    return PluginCommands(found.commands, found.owners, (*problems, *found.problems))
+
+
+def _ask_for_commands(invocation: Invocation, plugins: Sequence[Plugin]) -> PluginCommands:
+    commands: dict[str, click.Command] = {}
+    owners: dict[str, str] = {}
+    problems = []
+    for plugin in plugins:
+        if "commands" not in plugin.hooks:
+            continue
+        group = click.Group()
+        ask = functools.partial(plugin.own.commands, group=group, context=_Context(invocation, plugin))
+        try:
+            call_limited(plugin.name, "commands", ask, limit=invocation.settings().host.plugin_timeout)
+        except Exception as error:  # noqa: BLE001  a plugin's own failure
+            problems.append(f"{plugin.title} cannot tell its commands: {words_of(error)}")
+            continue
+        for name, command in group.commands.items():
+            if name in owners:
+                problems.append(f"command {name} of plugin {owners[name]} is also one of plugin {plugin.name}")
                 continue
-            group = click.Group()
-            context = _Context(invocation, plugin)
-            ask = functools.partial(plugin.own.commands, group=group, context=context)
-            try:
-                call_limited(plugin.name, "commands", ask, limit=_COMMANDS_LIMIT)
-            except Exception as error:  # noqa: BLE001  a plugin's own failure
-                problems.append(f"{plugin.title} cannot tell its commands: {words_of(error)}")
-                continue
-            for name, command in group.commands.items():
-                if name in owners:
-                    problems.append(f"command {name} of plugin {owners[name]} is also one of plugin {plugin.name}")
-                    continue
-                commands[name], owners[name] = command, plugin.name
+            commands[name], owners[name] = command, plugin.name
     return PluginCommands(commands, owners, tuple(problems))
 
 
@@ -129,6 +134,7 @@ class _Row(msgspec.Struct, kw_only=True, rename={"entry_point": "entryPoint"}):
     hooks: tuple[str, ...] = ()
     wrappers: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    threads: int = 0
     problems: tuple[str, ...] = ()
 
 
@@ -153,17 +159,22 @@ def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
     selected = (ALL, *settings.host.plugin) if everything else settings.host.plugin
     asked_failed = False
     with plugin_output_to_log():
-        loaded = load(selected, candidates)
+        limit = settings.host.plugin_timeout
+        loaded = load(selected, candidates, limit=limit)
         failures = list(loaded.failures)
         for plugin in loaded.working:
             row = rows[plugin.name, plugin.candidate.distribution]
             row.status, row.hooks, row.wrappers = "ok", plugin.hooks, plugin.wrappers
-        configured = configure(loaded.working, lambda plugin, kind: settings.for_plugin(plugin.name, kind), _offline)
+        configured = configure(
+            loaded.working, lambda plugin, kind: settings.for_plugin(plugin.name, kind), _offline, limit=limit
+        )
         failures += configured.failures
+        threads = count_by_plugin(threading.enumerate(), loaded.working)
         for plugin in loaded.working:
-            rows[plugin.name, plugin.candidate.distribution].provisioners = plugin.provisioners
+            row = rows[plugin.name, plugin.candidate.distribution]
+            row.provisioners, row.threads = plugin.provisioners, threads.get(plugin.title, 0)
         if selected:
-            found = commands_of_plugins(Invocation({"plugin": tuple(selected)}, invocation.path))
+            found = _ask_for_commands(invocation, loaded.working)
             for name, owner in found.owners.items():
                 for row in rows.values():
                     if row.name == owner and row.status == "ok":
@@ -203,6 +214,8 @@ def _print(rows: Sequence[_Row], *, everything: bool) -> None:
     for row in rows:
         for problem in row.problems:
             click.echo(f"\n{problem}")
+        if row.threads:
+            click.echo(f"\nplugin {row.name} ({row.distribution} {row.version}) has {row.threads} threads running")
     if not everything and any(row.status == "not loaded" for row in rows):
         click.echo("\nOnly selected plugins (--plugin NAME) are loaded; --all loads every one and shows how it is.")
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,12 +14,13 @@ from prov_host.errors import ConfigurationError
 from prov_host.logs import set_up_logging
 from prov_host.output import plugin_output_to_log
 from prov_host.plugins import ALL, Plugin, configure, discover, load
+from prov_host.threads import name_what_is_left
 
 if TYPE_CHECKING:
     from prov_host.context import PluginContext
     from prov_host.settings import Settings
 
-__all__ = ["leave", "prepare", "run"]
+__all__ = ["prepare", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ def run(invocation: Invocation) -> int:
         else:
             running = _run_host(settings, plugins, contexts)
         code = asyncio.run(running)
-    leave(code, plugins)
+    name_what_is_left(plugins)
     return code
 
 
@@ -87,7 +85,8 @@ def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plu
     if not settings.host.plugin:
         names = ", ".join(sorted({candidate.name for candidate in candidates})) or "none"
         found.append(f"no plugin is selected: say --plugin NAME (installed: {names})")
-    loaded = load(settings.host.plugin, candidates)
+    limit = max(settings.host.plugin_timeout, 0.1)
+    loaded = load(settings.host.plugin, candidates, limit=limit)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -100,6 +99,7 @@ def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plu
         loaded.working,
         lambda plugin, kind: settings.for_plugin(plugin.name, kind),
         lambda plugin: contexts[plugin.name],
+        limit=limit,
     )
     for context in contexts.values():
         context.configured()
@@ -115,23 +115,3 @@ def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plu
     if ALL in settings.host.plugin:
         logger.info("in use: %s", ", ".join(plugin.title for plugin in configured.working))
     return configured.working, contexts
-
-
-def leave(code: int, plugins: Sequence[Plugin]) -> None:
-    """End the process even if plugins have left threads running, and name them. Returns if there are none."""
-    left = [
-        thread
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread() and not thread.daemon and thread.is_alive()
-    ]
-    if not left:
-        return
-    from prov_host.threads import owner_of
-
-    for thread in left:
-        owner = owner_of(thread, plugins)
-        logger.warning("thread %r of %s is still running and is given up", thread.name, owner or "an unknown plugin")
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -7,6 +7,7 @@ their own while this process serves the plugin's names.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ import msgspec
 from prov_host.clock import Clock, SystemClock
 from prov_host.kube.api import Cache, EventSink
 from prov_host.model import Claim, Note, StorageClass, Volume
-from prov_host.output import as_plugin, words_of
+from prov_host.output import HostThread, as_plugin, words_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -159,8 +160,7 @@ class PluginContext:
             return
         self._started = True
         for job in self._jobs:
-            name = f"job {job.name} of {self.plugin}"
-            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+            HostThread(functools.partial(self._work, job), f"job {job.name} of {self.plugin}").start()
 
     def stop_jobs(self) -> None:
         """No job starts again; one that runs goes on. Idempotent."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from prov_host.cli_run import leave, prepare
+from prov_host.cli_run import prepare
 from prov_host.clock import Clock, SystemClock
 from prov_host.controller.options import ControllerOptions
 from prov_host.embedded import Cluster, InProcessTransport, serve, write_kubeconfig
@@ -92,7 +92,6 @@ class Demo:
             self._show(directory, lambda cluster: make_host(cluster, settings, plugins, contexts, self._version))
         )
         self._say(f"\nRemove what is left with: rm -r {shlex.quote(str(directory))}")
-        leave(code, plugins)
         return code
 
     def _make_directory(self) -> Path:

@@ -54,6 +54,7 @@ from prov_host.readiness import Readiness
 from prov_host.routing import Limits, Observers, PluginBackend, describe_late
 from prov_host.serving import Election, Serving, own_namespace
 from prov_host.settings import Settings
+from prov_host.threads import watch_threads
 from prov_host.web import BackendStatus, RecentFailure, Status, WebServer
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ class Host:
             self._spawn(f"waiting for {name}", self._note_synced(name, store))
         for readiness in self._readiness:
             self._spawn(f"checking {readiness.plugin.title}", readiness.run())
+        self._spawn("the count of threads", watch_threads(self._plugins, self.clock), endless=True)
         for plugin in self._plugins:
             if not plugin.is_backend:
                 self._contexts[plugin.name].start_jobs()

@@ -37,6 +37,9 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     plugin: Annotated[
         tuple[str, ...], _option("A plugin to run; may be given more than once. 'all' runs every installed one.")
     ] = ()
+    plugin_timeout: Annotated[
+        float, _option("Importing, or configuring, one plugin may take this long.", duration=True)
+    ] = 10.0
     embedded: Annotated[bool, _option("Run against an in-memory cluster of its own, on loopback; for trying out.")] = (
         False
     )
@@ -98,6 +101,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
             if value < 0
         ]
+        if self.plugin_timeout <= 0:
+            found.append("plugin-timeout must be more than 0: a plugin that hangs would be waited for without end")
         return found
 
     def http_endpoint(self) -> tuple[str, int]:

@@ -58,7 +58,7 @@ def set_up_logging(level: str = "info", form: str = "text", stream: TextIO | Non
     """Send the process's logs to one stream.
 
     Args:
-        level: ``error``, ``warning``, ``info`` or ``debug``.
+        level: ``error``, ``warning``, ``info`` or ``debug``; anything else is ``info``, and refused elsewhere.
         form: ``text`` or ``json``.
         stream: stderr by default.
 
@@ -68,7 +68,7 @@ def set_up_logging(level: str = "info", form: str = "text", stream: TextIO | Non
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(level.upper() if level in {"error", "warning", "info", "debug"} else "INFO")
     if level != "debug":
         for name in _NOISY:
             logging.getLogger(name).setLevel(logging.WARNING)

@@ -13,15 +13,35 @@ import io
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-__all__ = ["PluginOutput", "as_plugin", "plugin_output_to_log", "running_plugin", "words_of"]
+__all__ = [
+    "STARTED_BY",
+    "HostThread",
+    "PluginOutput",
+    "as_plugin",
+    "plugin_output_to_log",
+    "running_plugin",
+    "words_of",
+]
 
 logger = logging.getLogger(__name__)
 
 _WORDS_LIMIT = 900  # an event's message is cut at 1024 bytes; the end of an error says least
 _LINE_LIMIT = 8192  # a plugin that prints without newlines must not fill the memory
+
+
+STARTED_BY: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDictionary()
+"""Threads that were started while a plugin was imported or configured, and that plugin's name."""
+
+
+class HostThread(threading.Thread):
+    """A daemon thread that the host started for plugins' code, as opposed to those that plugins start. Since 0.1."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
 
 
 def words_of(error: BaseException, *, kind: bool = True) -> str:

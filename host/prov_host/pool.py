@@ -23,7 +23,7 @@ import msgspec
 
 from prov_host.clock import Clock
 from prov_host.errors import HookTimeout, PluginError
-from prov_host.output import as_plugin, words_of
+from prov_host.output import STARTED_BY, HostThread, as_plugin, words_of
 
 __all__ = ["HookPool", "Late", "call_limited", "seconds_text"]
 
@@ -206,7 +206,7 @@ class HookPool:
         if self._threads < min(len(self._busy), self._size):
             self._threads += 1
             name = f"hooks of {self._plugin} #{self._threads}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            HostThread(self._work, name).start()
 
     def _withdraw(self, call: _Call) -> bool:
         """Take a call out of the queue unless a thread has it already."""
@@ -296,9 +296,13 @@ def call_limited(plugin: str, what: str, function: Callable[[], T], *, limit: fl
         except BaseException as error:  # noqa: BLE001  handed to the caller below
             failure.append(error)
 
-    thread = threading.Thread(target=run, name=f"{what} of {plugin}", daemon=True)
+    thread = HostThread(run, f"{what} of {plugin}")
+    before = set(threading.enumerate())
     thread.start()
     thread.join(limit)
+    for started in set(threading.enumerate()) - before:
+        if not isinstance(started, HostThread):
+            STARTED_BY[started] = plugin
     if thread.is_alive():
         raise PluginError(f"{what} has not returned within {seconds_text(limit)}")
     if not failure:

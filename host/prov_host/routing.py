@@ -12,9 +12,9 @@ checks what comes back, and lets nothing out but the outcomes that :mod:`prov_ho
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -38,7 +38,7 @@ from prov_host.errors import (
 from prov_host.hookspecs import PROJECT, HookSpecs
 from prov_host.kube.ratelimit import RateLimiter
 from prov_host.model import Claim, Provisioned, ProvisionRequest, Record, Removed, StorageClass, Volume, private_copy
-from prov_host.output import as_plugin, words_of
+from prov_host.output import HostThread, as_plugin, words_of
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool, Late, seconds_text
 
@@ -133,8 +133,7 @@ class Observers:
         if not self._started:
             self._started = True
             for plugin, waiting in self._queues:
-                name = f"observe of {plugin.name}"
-                threading.Thread(target=self._work, args=(plugin, waiting), name=name, daemon=True).start()
+                HostThread(functools.partial(self._work, plugin, waiting), f"observe of {plugin.name}").start()
         for plugin, waiting in self._queues:
             try:
                 waiting.put_nowait(record)

@@ -133,6 +133,7 @@ def test_plugins_as_json_for_scripts(invoke: Invoke) -> None:
         "hooks": [],
         "wrappers": [],
         "commands": [],
+        "threads": 0,
         "problems": [],
     }
 

@@ -12,7 +12,7 @@ from prov_host.model import Claim, Note, ObjectMeta, Volume
 from prov_host.plugins import Plugin
 from prov_host.readiness import Readiness
 from prov_host.testing.clock import FakeClock
-from prov_host.threads import count_by_plugin, owner_of
+from prov_host.threads import count_by_plugin, owner_of, watch_threads
 
 
 class FakeCache:
@@ -193,3 +193,34 @@ def test_a_thread_that_a_plugin_left_is_named(make_plugin: Callable[..., Plugin]
     finally:
         gate.set()
         thread.join()
+
+
+async def test_a_plugin_with_more_and_more_threads_is_named_once_for_each_doubling(
+    make_plugin: Callable[..., Plugin], backend_class: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    import asyncio
+
+    plugin = make_plugin("leaky", type("Leaky", (backend_class,), {"__module__": "leaky_package"}))
+    namespace: dict[str, Any] = {"__name__": "leaky_package"}
+    exec("def work(event):\n    event.wait(10)\n", namespace)
+    gate = threading.Event()
+    threads = [threading.Thread(target=namespace["work"], args=(gate,)) for _ in range(4)]
+    clock = FakeClock()
+    watching = asyncio.ensure_future(watch_threads([plugin], clock, many=2))
+    try:
+        for thread in threads[:2]:
+            thread.start()
+        await clock.advance(600)
+        for thread in threads[2:]:
+            thread.start()
+        await clock.advance(600)
+    finally:
+        gate.set()
+        watching.cancel()
+        for thread in threads:
+            thread.join()
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition(";")[0] for text in said] == [
+        "plugin leaky (leaky-package 1.0) has 2 threads of its own",
+        "plugin leaky (leaky-package 1.0) has 4 threads of its own",
+    ]
