@@ -67,9 +67,13 @@ async def watch_threads(
 
 
 def name_what_is_left(plugins: Sequence[Plugin]) -> int:
-    """Log the threads that would keep the process from ending, and whose they are; returns how many. Since 0.1."""
-    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
-    for thread in left:
-        owner = owner_of(thread, plugins) or "an unknown plugin"
-        logger.warning("thread %r of %s is still running and is given up", thread.name, owner)
-    return len(left)
+    """Log the threads that plugins have not ended when the host has; returns how many. Since 0.1."""
+    count = 0
+    for thread in threading.enumerate():
+        if isinstance(thread, HostThread) or thread is threading.main_thread():
+            continue
+        owner = owner_of(thread, plugins)
+        if owner or not thread.daemon:
+            logger.warning("thread %r of %s still runs and is given up", thread.name, owner or "an unknown plugin")
+            count += 1
+    return count
