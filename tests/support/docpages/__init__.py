@@ -3,8 +3,8 @@
 What a fence's language means:
 
 * ``sh`` is run by bash, in a directory of the page's own, one block after another with the same environment;
-* ``console`` is a transcript: each line after ``$`` is run, and what follows must be its output; ``...`` alone on a
-  line stands for any lines, and within a line for any text;
+* ``console`` is a transcript: each line after ``$`` is run, whatever its exit code, and what follows must be its
+  output; ``...`` alone on a line stands for any lines, and within a line for any text;
 * ``python`` is executed, one block after another in one namespace;
 * ``toml`` is read as the host's settings file, with every installed plugin's own types;
 * ``yaml`` is parsed, and each object of it with a kind that the embedded cluster serves must be accepted there;

@@ -104,7 +104,7 @@ class Page:
                 command += "\n" + line[2:]
             elif line.startswith("$ "):
                 if command:
-                    output = self.scratch.run(command)
+                    output = self.scratch.run(command, may_fail=True)
                     assert _matches(expected, output), f"{command}\nprinted\n{output}\nand the page says\n{expected}"
                 command, expected = line[2:], ""
             else:
@@ -145,12 +145,16 @@ def _settings(text: str) -> None:
 
 
 def _matches(expected: str, output: str) -> bool:
-    """Whether an output is what a page shows; ``...`` stands for anything, white space at line ends does not count."""
-    lines = [line.rstrip() for line in expected.strip("\n").splitlines()]
+    """Whether an output is what a page shows; ``...`` stands for anything, and the width of gaps does not count."""
     pattern = ""
-    for line in lines:
+    for line in expected.strip("\n").splitlines():
         if line.strip() == "...":
             pattern += r"(?:.*\n)*?"
         else:
-            pattern += ".*".join(re.escape(part) for part in line.split("...")) + r"[ \t]*\n"
-    return re.fullmatch(pattern, output.strip("\n") + "\n" if output.strip("\n") else "") is not None
+            pattern += ".*".join(re.escape(part) for part in _gapless(line).split("...")) + r"\n"
+    said = [_gapless(line) for line in output.strip("\n").splitlines()]
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in said)) is not None
+
+
+def _gapless(line: str) -> str:
+    return " ".join(line.split())

@@ -69,8 +69,13 @@ class Scratch:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def run(self, script: str, *, timeout: float = 120.0) -> str:
+    def run(self, script: str, *, timeout: float = 120.0, may_fail: bool = False) -> str:
         """Run bash commands; exported variables and the working directory go on to the next call.
+
+        Args:
+            script: what to run.
+            timeout: seconds.
+            may_fail: whether their exit code does not matter.
 
         Returns:
             Standard output and standard error, in one.
@@ -91,7 +96,7 @@ class Scratch:
             check=False,
         )
         output = done.stdout.decode("utf-8", "replace")
-        assert done.returncode == 0, f"exit code {done.returncode} of\n{script}\n{output}"
+        assert may_fail or done.returncode == 0, f"exit code {done.returncode} of\n{script}\n{output}"
         return output
 
     def start(self, script: str, ready: str, *, timeout: float = 30.0) -> None:

@@ -1,7 +1,8 @@
 """A real NFS server, nfs-ganesha, and files written and read through it the way a pod would, without mounting.
 
 NFSv4.1 only, so neither rpcbind nor lockd is needed. The server exports one directory under its own path, therefore a
-volume's `spec.nfs.path` is at once the path on this machine's disk and the path on the server.
+volume's `spec.nfs.path` is at once the path on this machine's disk and the path on the server. Its attribute cache is
+off, because the plugin under test works on the disk behind it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ EXPORT {{
     Squash = No_Root_Squash;
     Protocols = 4;
     SecType = sys;
+    Attr_Expiration_Time = 0;
     FSAL {{ Name = VFS; }}
 }}
 """
