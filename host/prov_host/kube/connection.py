@@ -66,6 +66,7 @@ class Connection:
             )
             raise ConfigurationError(f"{source}: the certificates ({files}) cannot be used: {error}") from error
         self.ssl: ssl.SSLContext = self._api.rest_client.ssl_context
+        self.shows_certificate = bool(configuration.cert_file)
 
     async def authorization(self) -> str:
         """The Authorization header's value, "" if the credentials are a certificate or none.

@@ -218,7 +218,8 @@ class SdkTransport:
 
     async def _unavailable(self, what: str, error: Exception) -> ApiUnavailable:
         words = _words(error)
-        if _is_tls(error):
+        # With TLS 1.3 a server that does not accept our certificate just hangs up on the first request.
+        if _is_tls(error) or (self._connection.shows_certificate and _hung_up(error)):
             words += f"; check the certificates of {self._connection.source}"
             # Perhaps they were replaced on disk: whoever comes next has the new ones.
             await self._refresh(self._generation, words)
@@ -340,6 +341,14 @@ def _is_tls(error: BaseException) -> bool:
 
     kinds = (ssl.SSLError, ssl.CertificateError, aiohttp.ClientSSLError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds) or isinstance(error.__context__, kinds)
+
+
+def _hung_up(error: BaseException) -> bool:
+    import aiohttp  # noqa: PLC0415
+
+    if isinstance(error, aiohttp.ClientConnectorError):  # never connected
+        return False
+    return isinstance(error, (ConnectionError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -11,6 +11,8 @@ import random
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prov_host.errors import ApiUnavailable, ConfigurationError
 from prov_host.kube.client import Client
@@ -543,6 +545,75 @@ async def test_a_lease_that_was_taken_meanwhile_is_not_released(contender, serve
     one.elector.stop()
     await clock.run_for(0.1)
     assert server.holder() == "thief"
+
+
+TROUBLES = st.sampled_from(["", "", "down", "deaf", "slow", "500", "answers get lost", "no watch"])
+MOVES = st.one_of(
+    st.tuples(st.just("trouble"), st.integers(0, 2), TROUBLES),
+    st.tuples(st.just("stop"), st.integers(0, 2), st.none()),
+    st.tuples(st.just("kill"), st.integers(0, 2), st.none()),
+    st.tuples(st.just("suspend"), st.integers(0, 2), st.floats(0, 40)),
+    st.tuples(st.just("run"), st.just(0), st.floats(0, 30)),
+    st.tuples(st.just("run"), st.just(0), st.floats(0, 30)),
+    st.tuples(st.just("delete"), st.just(0), st.none()),
+)
+
+
+@given(moves=st.lists(MOVES, max_size=25), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_whatever_happens_never_do_two_believe_to_lead_and_in_the_end_one_does(kit_, moves, seed):
+    async def scenario():
+        clock = kit_.ManualClock()
+        server = LeaseServer(kit_)
+        names = itertools.count()
+        loop = asyncio.get_running_loop()
+        tasks = []
+
+        def start():
+            contender = Contender(server, clock, f"c{next(names)}-{seed}")
+            contender.task = loop.create_task(contender.elector.run())
+            tasks.append(contender.task)
+            return contender
+
+        everyone = []
+        three = [start() for _ in range(3)]
+        everyone += three
+
+        async def run(seconds):
+            while seconds > 0:
+                await clock.run_for(min(seconds, 0.25))
+                seconds -= 0.25
+                assert sum(one.leading for one in everyone) <= 1
+                for number, one in enumerate(three):
+                    if one.task.done():
+                        assert one.task.cancelled() or one.task.exception() is None
+                        three[number] = start()
+                        everyone.append(three[number])
+
+        for move, who, argument in moves:
+            if move == "trouble":
+                three[who].line.trouble = argument
+            elif move == "stop":
+                three[who].elector.stop()
+            elif move == "kill":
+                three[who].task.cancel()
+                three[who].elector._leading = False  # a dead process believes nothing
+            elif move == "suspend":
+                clock._time += argument  # all of them at once: a machine that slept
+            elif move == "delete" and not any(one.leading for one in three):
+                server.objects.clear()
+            elif move == "run":
+                await run(argument)
+            assert sum(one.leading for one in everyone) <= 1
+        for one in three:
+            one.line.trouble = ""
+        await run(60)
+        assert sum(one.leading for one in everyone) == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 # The Endpoints lock of older provisioners.

@@ -234,7 +234,7 @@ ACTIONS = st.one_of(
 
 
 @given(actions=st.lists(ACTIONS, max_size=40), watch_list=st.booleans(), seed=st.integers(0, 1000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_cache_ends_equal_to_the_server_and_tells_a_consistent_story(kit_, actions, watch_list, seed):
     async def scenario():
         clock = kit_.ManualClock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import json
@@ -13,6 +14,10 @@ import stat
 import pytest
 import yaml
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -303,6 +308,81 @@ def _plugin(tmp_path, kubeconfig, tokens):
     (tmp_path / "tokens").write_text("".join(token + "\n" for token in tokens))
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
     return marker, kubeconfig(user=user)
+
+
+def _client_certificate(directory, name):
+    """A self-signed certificate and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (directory / f"{name}.pem").write_bytes(pem)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem.decode(), secret.decode()
+
+
+@pytest.fixture
+async def strict_server(certificates, tmp_path):
+    """Lets in who has the client certificate `good`."""
+    pair = _client_certificate(tmp_path, "good")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "good.pem"))
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = Server("", certificates)
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", server.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    yield server, pair
+    await runner.cleanup()
+
+
+async def test_a_client_certificate_of_the_kubeconfig_is_shown(connect, kubeconfig, strict_server):
+    server, (certificate, key) = strict_server
+    data = {
+        "client-certificate-data": base64.b64encode(certificate.encode()).decode(),
+        "client-key-data": base64.b64encode(key.encode()).decode(),
+    }
+    transport = await connect(kubeconfig(user=data, cluster={"server": server.url}))
+    assert (await transport.request("GET", "/api")).status == 200
+    assert server.authorizations() == [None]
+    anonymous = await connect(kubeconfig(cluster={"server": server.url}))
+    with pytest.raises(ApiUnavailable):
+        await anonymous.request("GET", "/api")
+
+
+async def test_a_client_certificate_that_is_not_accepted_any_more_is_asked_for_anew(
+    connect, kubeconfig, strict_server, tmp_path
+):
+    server, good = strict_server
+    old = _client_certificate(tmp_path, "old")
+    for number, (certificate, key) in enumerate((old, good), start=1):
+        status = {"clientCertificateData": certificate, "clientKeyData": key}
+        answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+        (tmp_path / f"answer-{number}").write_text(json.dumps(answer))
+    script = tmp_path / "plugin"
+    script.write_text(f"#!/bin/sh\nprintf x >> {tmp_path}/calls\ncat {tmp_path}/answer-$(wc -c < {tmp_path}/calls)\n")
+    script.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
+    transport = await connect(kubeconfig(user=user, cluster={"server": server.url}))
+    with pytest.raises(ApiUnavailable, match="check the certificates"):
+        await transport.request("GET", "/api")
+    assert (await transport.request("GET", "/api")).status == 200
 
 
 async def test_a_service_account_is_used_in_a_pod_and_its_token_is_read_again(server, tmp_path, clock):
