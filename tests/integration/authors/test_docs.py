@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import msgspec
@@ -56,10 +57,18 @@ def test_every_hook_says_since_when() -> None:
             assert "Since API 1" in hook.__doc__, name
 
 
-def test_every_option_is_listed() -> None:
-    text = (DOCS / "reference" / "options.md").read_text()
-    listed = re.findall(r"^\| `--([a-z-]+)` \|", text, re.MULTILINE)
+def test_every_option_is_listed_where_the_page_wants_the_table() -> None:
+    hook = runpy.run_path(str(DOCS / ".hooks" / "options.py"))
+    page = hook["on_page_markdown"]((DOCS / "reference" / "options.md").read_text())
+    listed = re.findall(r"^\| `--([a-z-]+)` \| .* \| .+ \|$", page, re.MULTILINE)
     assert listed == sorted(option.name for option in options())
+
+
+def test_roles_of_docstrings_are_shown_as_code() -> None:
+    hook = runpy.run_path(str(DOCS / ".hooks" / "roles.py"))["on_page_content"]
+    assert hook("<p>see :class:<code>~a.b.C</code> and :meth:<code>x.y</code></p>") == (
+        "<p>see <code>C</code> and <code>x.y</code></p>"
+    )
 
 
 @pytest.mark.parametrize("kind", [HostpathSettings, Directory, NodeSettings])

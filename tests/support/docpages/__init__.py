@@ -11,9 +11,11 @@ What a fence's language means:
 * ``json`` is parsed;
 * ``text`` and ``mermaid`` are no code.
 
-A fence with ``title="path"`` is a file: it is written there, and must parse by its suffix. A comment
-``<!-- docs-test: background, ready="text" -->`` before an ``sh`` fence starts it, and goes on once its output has the
-text. Anything else in a fence's head fails the test, so that no block is passed over by a slip.
+A fence with ``title="path"`` is a file: it is written there, from where the last ``cd`` led, and must parse by its
+suffix. A comment ``<!-- docs-test: background ready="text" -->`` before an ``sh`` fence starts it, and goes on once its
+output has the text. Anything else in a fence's head fails the test, so that no block is passed over by a slip.
+
+Blocks find the repository as ``$PROJECT``, and ``$KUBECONFIG`` leads to an embedded cluster of the page's own.
 """
 
 from docpages.blocks import Block, blocks_of

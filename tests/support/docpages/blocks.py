@@ -86,7 +86,7 @@ def _block(page: Path, line: int, head: str, text: str, directive: str) -> Block
     if language not in LANGUAGES:
         raise BadBlock(f"{where}: the fence says {language!r}; say one of {', '.join(sorted(LANGUAGES))}")
     ready = found.group(1) if (found := _READY.search(directive)) else ""
-    flags = {flag.strip() for flag in _READY.sub("", directive).split(",") if flag.strip()}
+    flags = set(_READY.sub("", directive).replace(",", " ").split())
     if flags - {"background"} or (flags and language != "sh"):
         raise BadBlock(f"{where}: docs-test does not know {directive!r} for {language}")
     return Block(page, line, language, text, title=title, background="background" in flags, ready=ready)

@@ -80,7 +80,7 @@ class Page:
                 json.loads(line)
 
     def _write(self, block: Block) -> None:
-        path = (self.scratch.work / block.title).resolve()
+        path = (self.scratch.current() / block.title).resolve()
         assert self.scratch.work.resolve() in path.parents, f"{block.title} leads out of the page's directory"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text)
@@ -90,7 +90,7 @@ class Page:
     def _python(self, block: Block) -> None:
         code = compile("\n" * block.line + block.text, str(block.page), "exec")
         before = os.getcwd()
-        os.chdir(self.scratch.work)
+        os.chdir(self.scratch.current())
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(code, self._namespace)

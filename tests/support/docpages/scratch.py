@@ -47,6 +47,7 @@ class Scratch:
             "PATH": os.pathsep.join([str(binaries), str(Path(sys.executable).parent), inherited.get("PATH", "")]),
             "VIRTUAL_ENV": str(self.environment),
             "HOME": str(directory),
+            "PROJECT": str(REPOSITORY),
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this one the wrong way round, and has to keep it so
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -98,6 +99,10 @@ class Scratch:
         output = done.stdout.decode("utf-8", "replace")
         assert may_fail or done.returncode == 0, f"exit code {done.returncode} of\n{script}\n{output}"
         return output
+
+    def current(self) -> Path:
+        """The directory where the last commands left off."""
+        return Path(self.run("pwd").strip())
 
     def start(self, script: str, ready: str, *, timeout: float = 30.0) -> None:
         """Start bash commands and wait until their output has a text.
