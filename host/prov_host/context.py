@@ -167,9 +167,21 @@ class PluginContext:
         self._stop.set()
 
     def _work(self, job: _Job) -> None:
+        said = ""
         while not self._stop.is_set():
+            words = ""
             try:
                 as_plugin(self.plugin, job.function)
             except BaseException as error:
-                logger.warning("job %s of plugin %s failed: %s", job.name, self.plugin, words_of(error), exc_info=error)
+                words = words_of(error)
+                logger.debug("job %s of plugin %s failed", job.name, self.plugin, exc_info=error)
+            # A share that is away fails a job again and again; once is enough to be told.
+            if words != said:
+                if words:
+                    logger.warning(
+                        "job %s of plugin %s failed, and will be tried again: %s", job.name, self.plugin, words
+                    )
+                else:
+                    logger.info("job %s of plugin %s works again", job.name, self.plugin)
+            said = words
             self._stop.wait(job.seconds)

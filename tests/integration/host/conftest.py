@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -189,3 +190,37 @@ def other() -> Recording:
     made = Recording()
     made.name = "test.org/other"
     return made
+
+
+GOOD_PLUGIN = """
+import os
+import time
+from prov_host import Provisioned, hookimpl
+
+class Plugin:
+    @hookimpl
+    def provisioners(self):
+        return ["good.example.com/x"]
+
+    @hookimpl
+    def provision(self, request):
+        if "slow" in request.claim.name:
+            time.sleep(float(os.environ.get("SLOW", "0.3")))
+        return Provisioned(source={"nfs": {"server": "s", "path": "/" + request.pv_name}})
+
+    @hookimpl
+    def delete(self, volume):
+        return None
+"""
+
+
+@pytest.fixture(scope="session")
+def good_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with one installed package, which brings the plugin `good`."""
+    site = tmp_path_factory.mktemp("good-site")
+    (site / "good_package.py").write_text(GOOD_PLUGIN)
+    info = site / "good_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: good-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[prov_host]\ngood = good_package:Plugin\n")
+    return site

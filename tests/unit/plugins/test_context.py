@@ -77,7 +77,7 @@ def test_an_event_of_an_unknown_type_is_a_warning() -> None:
     assert world.events.emitted == [("Warning", "R", "m"), ("Normal", "R", "m")]
 
 
-def test_a_job_runs_again_and_again_whatever_it_raises() -> None:
+def test_a_job_runs_again_and_again_whatever_it_raises(caplog: pytest.LogCaptureFixture) -> None:
     context = PluginContext("p")
     runs = threading.Semaphore(0)
 
@@ -93,6 +93,8 @@ def test_a_job_runs_again_and_again_whatever_it_raises() -> None:
     for _ in range(3):
         assert runs.acquire(timeout=5)
     context.stop_jobs()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ["job sweep of plugin p failed, and will be tried again: SystemExit: bye"]
 
 
 def test_jobs_are_set_up_in_configure_only() -> None:
