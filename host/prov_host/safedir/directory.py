@@ -338,6 +338,30 @@ class Dir:
                     )
             raise
 
+    def move(self, name: str, to: Dir, new: str) -> None:
+        """Move any entry to a place where nothing is; never replace anything.
+
+        Directories as by :meth:`install`. Where the file system has no such rename, other entries are linked to
+        their new name, which fails if anything is there, and then unlinked from the old one.
+
+        Raises:
+            FileExistsError: something is there.
+        """
+        if self.is_dir(name):
+            self.install(name, to, new)
+            return
+        check_name(name)
+        check_name(new)
+        try:
+            try:
+                self.sys.rename_noreplace(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+                self._rename_file(name, to, new)
+        except OSError as error:
+            raise _located(error, self.at(name), to.at(new)) from error
+
     def is_reservation(self, name: str) -> bool:
         """Whether an entry is an empty directory with mode 0700, as an interrupted :meth:`install` leaves it."""
         found = self.lstat(name)
@@ -438,7 +462,7 @@ class Dir:
             if replace:
                 self.sys.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             else:
-                self._rename_file(temporary, name)
+                self._rename_file(temporary, self, name)
         except BaseException as error:
             try:
                 self.sys.unlink(temporary, dir_fd=self._fd)
@@ -449,17 +473,17 @@ class Dir:
                 raise _located(error, self.at(name)) from error
             raise
 
-    def _rename_file(self, name: str, new: str) -> None:
-        """Rename a file to where nothing is."""
+    def _rename_file(self, name: str, to: Dir, new: str) -> None:
+        """Rename what is no directory to where nothing is."""
         try:
-            self.sys.link(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self.sys.link(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # No hard links here. In a private place only another process of ours can come between.
-            if self.lstat(new) is not None:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.at(new)) from error
-            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            # No hard links here. Only somebody who makes the same name at this very moment can come between.
+            if to.lstat(new) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to.at(new)) from error
+            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
             return
         self.sys.unlink(name, dir_fd=self._fd)
 

@@ -6,6 +6,8 @@ import threading
 
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.lanes import Lane
+from prov_host_nfs_subdir.metrics import Metrics
+from prov_host_nfs_subdir.share import OpenShare
 
 __all__ = ["Checker"]
 
@@ -13,9 +15,10 @@ __all__ = ["Checker"]
 class Checker:
     """Looks at one export's share. One caller at a time; since 0.1."""
 
-    def __init__(self, work: ExportAtWork, lane: Lane) -> None:
+    def __init__(self, work: ExportAtWork, lane: Lane, metrics: Metrics) -> None:
         self._work = work
         self._lane = lane
+        self._metrics = metrics
         self._started = 0.0
         self._done: threading.Event | None = None
         self._found: list[str] = []
@@ -29,13 +32,18 @@ class Checker:
 
         def look() -> None:
             try:
-                found = self._work.share.problems()
+                found = self._work.share.problems(self._measure)
             except Exception as error:  # noqa: BLE001 - whatever it is, the share is not well
                 found = [f"export {self._work.name!r}: {type(error).__name__}: {error}"]
             self._found = found
             done.set()
 
         threading.Thread(target=look, name=f"nfs_subdir-{self._work.name}-check", daemon=True).start()
+
+    def _measure(self, share: OpenShare) -> None:
+        space = share.root.space()
+        self._metrics.free_bytes.labels(self._work.name).set(space.f_bavail * space.f_frsize)
+        self._metrics.size_bytes.labels(self._work.name).set(space.f_blocks * space.f_frsize)
 
     def result(self) -> list[str]:
         """What is wrong, a sentence each; waits for the look that was begun, up to the time limit."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import click
+
 from prov_host import (
     Asset,
+    CommandContext,
     DeleteError,
     HostContext,
     InBackground,
@@ -25,8 +29,10 @@ from prov_host import (
 )
 from prov_host.safedir import RealSys, Sys, UnsafeName
 from prov_host_nfs_subdir.checking import Checker
+from prov_host_nfs_subdir.commands import add_commands
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.inventory import assets
+from prov_host_nfs_subdir.jobs import Retention, Tidying
 from prov_host_nfs_subdir.lanes import Lane, Late
 from prov_host_nfs_subdir.locating import locate
 from prov_host_nfs_subdir.metrics import Metrics
@@ -35,7 +41,10 @@ from prov_host_nfs_subdir.provisioning import plan, provision
 from prov_host_nfs_subdir.release import release
 from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings, read_exports
 from prov_host_nfs_subdir.share import ShareProblem
+from prov_host_nfs_subdir.tools import Tools
 from prov_host_nfs_subdir.trash import Trash
+from prov_host_nfs_subdir.usage import UsageMeter
+from prov_host_nfs_subdir.values import parse_duration
 
 __all__ = ["NfsSubdirPlugin"]
 
@@ -45,13 +54,28 @@ _SWEEP_SECONDS = 60.0
 
 
 class _Served:
-    """One export with its lane, its trash and its check."""
+    """One export with its lane, its trash, its check and its jobs."""
 
-    def __init__(self, work: ExportAtWork, metrics: Metrics) -> None:
+    def __init__(self, work: ExportAtWork, metrics: Metrics, closed: threading.Event) -> None:
         self.work = work
         self.lane = Lane(work.name, work.settings.operations, work.host)
         self.trash = Trash(work.name, lambda: work.share.open(begin=False), work.settings.removal_threads, metrics)
-        self.checker = Checker(work, self.lane)
+        self.checker = Checker(work, self.lane, metrics)
+        self.retention = Retention(work, self.trash, metrics)
+        self.tidying = Tidying(work)
+        self.usage = UsageMeter(work, metrics, closed)
+
+    def schedule(self, host: HostContext, settings: NfsSubdirSettings) -> None:
+        """Have the jobs run now and then."""
+        host.every(f"nfs_subdir trash of {self.work.name}", _SWEEP_SECONDS, self.trash.sweep)
+        host.every(f"nfs_subdir leftovers on {self.work.name}", _SWEEP_SECONDS, self.tidying.run)
+        host.every(
+            f"nfs_subdir expired archives of {self.work.name}",
+            parse_duration(settings.retention_interval),
+            self.retention.run,
+        )
+        if seconds := parse_duration(settings.usage_interval):
+            host.every(f"nfs_subdir usage of {self.work.name}", seconds, self.usage.run)
 
 
 class NfsSubdirPlugin:
@@ -74,6 +98,7 @@ class NfsSubdirPlugin:
         self._new_id = new_id
         self._served: dict[str, _Served] = {}
         self._exports: tuple[Export, ...] = ()
+        self._closed = threading.Event()
 
     @hookimpl
     def settings_type(self) -> type[NfsSubdirSettings]:
@@ -88,9 +113,8 @@ class NfsSubdirPlugin:
         self._metrics = Metrics(host.registry)
         for export in self._exports:
             work = ExportAtWork(export, settings, host, self._sys, self._new_id)
-            served = _Served(work, self._metrics)
-            self._served[export.name] = served
-            host.every(f"trash of {export.name}", _SWEEP_SECONDS, served.trash.sweep)
+            served = self._served[export.name] = _Served(work, self._metrics, self._closed)
+            served.schedule(host, settings)
 
     @hookimpl
     def provisioners(self) -> Sequence[str]:
@@ -183,8 +207,14 @@ class NfsSubdirPlugin:
             yield from assets(served.work)
 
     @hookimpl
+    def commands(self, group: click.Group, context: CommandContext) -> None:
+        """See the hook: ``archives``, ``volumes`` and ``orphans``."""
+        add_commands(group, Tools(context, self._environ, self._sys, self._new_id))
+
+    @hookimpl
     def close(self) -> None:
         """See the hook."""
+        self._closed.set()
         for served in self._served.values():
             served.trash.close()
 

@@ -190,10 +190,15 @@ class Share:
             root.close()
             raise
 
-    def problems(self) -> list[str]:
-        """What is wrong with the share, a sentence each; does not take it into use."""
+    def problems(self, look: Callable[[OpenShare], None] = lambda _: None) -> list[str]:
+        """What is wrong with the share, a sentence each; does not take it into use.
+
+        Args:
+            look: given the open share if nothing is wrong.
+        """
         try:
-            self.open(begin=False).close()
+            with self.open(begin=False) as share:
+                look(share)
         except ShareProblem as error:
             return [] if error.unused else [str(error)]
         except OSError as error:

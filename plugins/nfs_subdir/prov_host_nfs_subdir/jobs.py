@@ -1,0 +1,123 @@
+"""What the plugin does by itself, now and then, for one export: expire archives, tidy up after crashes."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from prov_host import Claim, Note
+from prov_host_nfs_subdir.exports import ExportAtWork
+from prov_host_nfs_subdir.lifecycle import Archive, ArchiveError, archives_of, expired, remove_archive
+from prov_host_nfs_subdir.metrics import Metrics
+from prov_host_nfs_subdir.parents import staged_parent
+from prov_host_nfs_subdir.records import Owner, stem
+from prov_host_nfs_subdir.share import ShareProblem
+from prov_host_nfs_subdir.trash import Trash
+
+__all__ = ["Retention", "Tidying"]
+
+logger = logging.getLogger(__name__)
+
+_TIDY_AFTER = 600.0
+
+
+class Retention:
+    """Removes the archives of one export whose time (``archiveRetention``) is over. One thread. Since 0.1."""
+
+    def __init__(self, work: ExportAtWork, trash: Trash, metrics: Metrics) -> None:
+        self._work = work
+        self._trash = trash
+        self._metrics = metrics
+
+    def run(self) -> None:
+        """Look once; each removal is logged, counted, and told in an event on the claim it came from."""
+        work = self._work
+        try:
+            share = work.share.open(begin=False)
+        except ShareProblem as error:
+            if not error.unused:
+                raise
+            return
+        with share:
+            archives = archives_of(work, share, work.host.volumes())
+            left = len(archives)
+            for archive in expired(archives, work.host.clock.now()):
+                try:
+                    name = remove_archive(work, share, archive)
+                except ArchiveError as error:
+                    logger.warning("export %s: expired archive stays: %s", work.name, error)
+                    continue
+                left -= 1
+                self._trash.add(name)
+                self._tell(archive)
+        self._metrics.archives.labels(work.name).set(left)
+
+    def _tell(self, archive: Archive) -> None:
+        work, record = self._work, archive.record
+        self._metrics.archives_expired.labels(work.name).inc()
+        path = work.export.source_path((archive.name,))
+        logger.info(
+            "export %s: removed archive %s of claim %s, volume %s, archived %s: kept for %d s as its class says",
+            work.name,
+            path,
+            archive.claim,
+            record.pv,
+            record.archived,
+            record.retention,
+        )
+        if record.claim:
+            metadata = {"namespace": record.namespace, "name": record.claim, "uid": record.claim_uid}
+            claim = msgspec.convert({"metadata": metadata}, Claim)
+            message = f"removed archive {path} of volume {record.pv}, archived {record.archived}: its time is over"
+            work.host.event(claim, Note("ArchiveExpired", message))
+
+
+class Tidying:
+    """Removes what a provisioning left that crashed and that nobody asks for any more. One thread. Since 0.1.
+
+    A record without a directory and without a volume, or a directory in the private area without a record, may belong
+    to a provisioning at this very moment, here or in a process that has just lost its lease. So only what was there,
+    unchanged, some minutes before is removed.
+    """
+
+    def __init__(self, work: ExportAtWork) -> None:
+        self._work = work
+        self._seen: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Look once."""
+        work = self._work
+        if not work.host.synced():
+            return
+        try:
+            share = work.share.open(begin=False)
+        except ShareProblem as error:
+            if not error.unused:
+                raise
+            return
+        with share:
+            known = {volume.name for volume in work.host.volumes()}
+            stale = {}
+            staged = set(share.new.names())
+            owned: set[str] = set()
+            for owner in work.owners.all(share.owners):
+                if not isinstance(owner, Owner):
+                    continue
+                owned |= {stem(owner.pv), staged_parent(owner.pv)}
+                # A record whose directory never came into place; one whose directory is there is an orphan, for people.
+                if owner.pv not in known and stem(owner.pv) in staged and not owner.leaving:
+                    stale[stem(owner.pv)] = owner.pv
+            for name in staged - owned:
+                stale[name] = ""
+            now = work.host.clock.monotonic()
+            self._seen = {name: self._seen.get(name, now) for name in stale}
+            for name, since in self._seen.items():
+                if now - since < _TIDY_AFTER or not share.new.rmdir(name):
+                    continue
+                if pv := stale[name]:
+                    share.new.rmdir(staged_parent(pv))
+                    work.owners.remove(share.owners, pv)
+                logger.info(
+                    "export %s: removed %s, left by a provisioning that was given up", work.name, share.new.at(name)
+                )

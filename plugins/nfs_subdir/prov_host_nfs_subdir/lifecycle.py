@@ -1,0 +1,297 @@
+"""What becomes of archives: listed, brought back, removed when their time is over.
+
+Each step can be repeated after a crash. Removing moves the directory to the trash before its record goes; bringing one
+back moves the directory, or its entries one by one, to where nothing is, before the record goes. Archives that the Go
+provisioner made have no record: they are listed and can be brought back, and are only removed when asked for
+expressly.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from prov_host import Volume
+from prov_host.safedir import UnsafeName, check_new_name
+from prov_host_nfs_subdir.archiving import list_archives, read_record, write_record
+from prov_host_nfs_subdir.exports import ExportAtWork, stamp
+from prov_host_nfs_subdir.locating import parts_in, users
+from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX
+from prov_host_nfs_subdir.parents import first_missing, open_parent, prune
+from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
+from prov_host_nfs_subdir.records import ArchiveRecord, Owner, stem
+from prov_host_nfs_subdir.share import OpenShare
+
+__all__ = [
+    "Archive",
+    "ArchiveError",
+    "archives_of",
+    "expired",
+    "find_archive",
+    "remove_archive",
+    "restore_to_claim",
+    "restore_to_path",
+    "select",
+    "summary",
+]
+
+
+class ArchiveError(Exception):
+    """An archive cannot be brought back or removed; the message says why. Nothing was overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One archive as people see it. Since 0.1.
+
+    Attributes:
+        record: what its record says; only a name for archives without one.
+        archived: when, or None if nothing tells.
+        recorded: whether it has a record.
+    """
+
+    record: ArchiveRecord
+    archived: dt.datetime | None
+    recorded: bool
+
+    @property
+    def name(self) -> str:
+        """The directory's name."""
+        return self.record.name
+
+    @property
+    def claim(self) -> str:
+        """``namespace/name``, or ""."""
+        return f"{self.record.namespace}/{self.record.claim}" if self.record.claim else ""
+
+
+def archives_of(work: ExportAtWork, share: OpenShare, volumes: Iterable[Volume]) -> list[Archive]:
+    """The archives of an export, oldest first.
+
+    Args:
+        work: the export.
+        share: its open share.
+        volumes: all volumes of the cluster: none of their directories is an archive, whatever its name.
+
+    Returns:
+        The archives.
+    """
+    taken = {owner.parts[0] for owner in work.owners.all(share.owners) if isinstance(owner, Owner)}
+    taken |= {parts[0] for volume in volumes if (parts := parts_in(work.export, volume))}
+    found = []
+    for record in list_archives(share.root, taken):
+        moment = _moment(record.archived)
+        recorded = bool(record.archived)
+        if moment is None and not recorded and (status := share.root.lstat(record.name)) is not None:
+            # A rename is the last thing that changed the inode of an archive nobody touched.
+            moment = dt.datetime.fromtimestamp(status.st_ctime, dt.UTC)
+        found.append(Archive(record, moment, recorded))
+    return sorted(found, key=lambda archive: (archive.archived or dt.datetime.min.replace(tzinfo=dt.UTC), archive.name))
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        return dt.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
+    except ValueError:
+        return None
+
+
+def expired(archives: Iterable[Archive], now: dt.datetime) -> list[Archive]:
+    """Those that their class lets expire and whose time is over; never one without a record or a readable time."""
+    return [
+        archive
+        for archive in archives
+        if archive.recorded
+        and archive.archived is not None
+        and archive.record.retention > 0
+        and (now - archive.archived).total_seconds() >= archive.record.retention
+    ]
+
+
+def select(
+    archives: Sequence[Archive],
+    now: dt.datetime,
+    *,
+    older_than: int | None,
+    keep_last: int | None,
+    unrecorded: bool = False,
+) -> list[Archive]:
+    """The archives that pruning would remove.
+
+    Args:
+        archives: all of them, oldest first.
+        now: the wall clock.
+        older_than: seconds; None for any age.
+        keep_last: how many of each claim are kept, the newest; None keeps none for their number.
+        unrecorded: whether archives without a record count too; each of them counts as a claim of its own.
+
+    Returns:
+        Those that are old enough and not among the last of their claim.
+    """
+    kept: set[str] = set()
+    if keep_last:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for archive in archives:
+            groups[archive.claim or archive.name].append(archive.name)
+        kept = {name for names in groups.values() for name in names[-keep_last:]}
+    return [
+        archive
+        for archive in archives
+        if archive.name not in kept
+        and (archive.recorded or unrecorded)
+        and archive.archived is not None
+        and (older_than is None or (now - archive.archived).total_seconds() >= older_than)
+    ]
+
+
+def remove_archive(work: ExportAtWork, share: OpenShare, archive: Archive) -> str:
+    """Move an archive to the trash.
+
+    Args:
+        work: the export.
+        share: its open share.
+        archive: from :func:`archives_of`.
+
+    Returns:
+        Its name in the trash, to be removed there.
+
+    Raises:
+        ArchiveError: it is not what it was when it was listed.
+    """
+    there = share.root.lstat(archive.name)
+    if there is not None and archive.record.inode not in {0, there.st_ino}:
+        raise ArchiveError(f"{share.root.at(archive.name)} is not the directory that was archived; it was not touched")
+    name = f"{stem(archive.name)}.{work.new_id()}"
+    if there is not None:
+        share.root.rename(archive.name, share.trash, name)
+    if archive.recorded:
+        share.root.unlink(archive.name + RECORD_SUFFIX)
+    return name
+
+
+def find_archive(archives: Iterable[Archive], name: str) -> Archive:
+    """An archive by its name, or by enough of it.
+
+    Raises:
+        ArchiveError: there is none, or there are several.
+    """
+    archives = list(archives)
+    exact = [archive for archive in archives if archive.name == name]
+    found = exact or [
+        archive for archive in archives if name in {archive.claim, archive.record.pv} or archive.name.startswith(name)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ArchiveError(f"there is no archive {name!r}; `prov-host archives list` shows all")
+    raise ArchiveError(f"{name!r} could be {', '.join(archive.name for archive in found)}; give the whole name")
+
+
+def restore_to_path(
+    work: ExportAtWork, share: OpenShare, archive: Archive, parts: tuple[str, ...], volumes: Iterable[Volume]
+) -> str:
+    """Move an archive to a path below the root, where nothing may be.
+
+    Args:
+        work: the export.
+        share: its open share.
+        archive: which.
+        parts: where to.
+        volumes: all volumes of the cluster.
+
+    Returns:
+        The path, as the server has it.
+
+    Raises:
+        ArchiveError: the path cannot be used.
+    """
+    where = work.export.source_path(parts)
+    try:
+        for part in parts:
+            check_new_name(part)
+    except UnsafeName as error:
+        raise ArchiveError(str(error)) from error
+    if parts[0].startswith(ARCHIVE_PREFIX) or any(part.casefold().startswith(RESERVED_PREFIX) for part in parts):
+        raise ArchiveError(f"{where} is reserved; choose another path")
+    if used := users(work.export, volumes, parts, but=""):
+        raise ArchiveError(f"{where} is used by volume {used[0].volume.name} of claim {used[0].volume.claim_key}")
+    missing = first_missing(share, parts)
+    try:
+        with open_parent(share, f"restore {archive.name}", parts, missing) as parent:
+            share.root.install(archive.name, parent, parts[-1])
+    except OSError as error:
+        prune(share, parts, missing)
+        if isinstance(error, FileExistsError):
+            raise ArchiveError(f"{where} exists already; choose another path, or move it away") from error
+        raise
+    if archive.recorded:
+        share.root.unlink(archive.name + RECORD_SUFFIX)
+    return where
+
+
+def restore_to_claim(
+    work: ExportAtWork,
+    share: OpenShare,
+    archive: Archive,
+    volume: Volume,
+    *,
+    told: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Move what is in an archive into the empty directory of a claim's volume.
+
+    Args:
+        work: the export.
+        share: its open share.
+        archive: which.
+        volume: the volume; its directory keeps its mode and owner.
+        told: hears each name that is moved.
+
+    Returns:
+        The path, as the server has it.
+
+    Raises:
+        ArchiveError: the directory is not there, or not empty; what was moved already stays.
+    """
+    parts = parts_in(work.export, volume)
+    if not parts:
+        raise ArchiveError(f"volume {volume.name} is not on export {work.name!r}")
+    where = work.export.source_path(parts)
+    begun = read_record(share.root, archive.name) if archive.recorded else None
+    going_on = begun is not None and begun.restoring_to == volume.name
+    try:
+        to = share.root.walk(parts, readable=True)
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{where}, the directory of volume {volume.name}, is not there") from error
+    with to, share.root.child(archive.name) as source:
+        if not going_on and not to.is_empty():
+            raise ArchiveError(f"{where} is not empty; restore into a new claim, or with --to into a path of its own")
+        journal = begun or archive.record
+        record = msgspec.structs.replace(journal, restoring_to=volume.name, archived=journal.archived or "unknown")
+        if not going_on:
+            write_record(share.root, record)
+        for name in source.names():
+            try:
+                source.move(name, to, name)
+            except FileExistsError as error:
+                raise ArchiveError(f"{to.at(name)} exists already; {source.at(name)} stays in the archive") from error
+            told(name)
+    if not share.root.rmdir(archive.name):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), share.root.at(archive.name))
+    share.root.unlink(archive.name + RECORD_SUFFIX)
+    return where
+
+
+def summary(archive: Archive) -> dict[str, object]:
+    """An archive for JSON."""
+    return {
+        **msgspec.to_builtins(archive.record),
+        "claim": archive.claim,
+        "archived": stamp(archive.archived) if archive.archived else "",
+        "recorded": archive.recorded,
+    }
