@@ -26,6 +26,7 @@ import random
 import signal
 import socket
 import sys
+import urllib.parse
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES
 from prov_host.kube.client import Client
 from prov_host.kube.events import EventRecorder
 from prov_host.kube.leases import Durations, lease_name
+from prov_host.kube.observed import ObservedTransport
 from prov_host.kube.ratelimit import RateLimiter
 from prov_host.kube.reflector import Reflector
 from prov_host.kube.store import Store
@@ -120,7 +122,7 @@ class Host:
         self.clock: Clock = clock or SystemClock()
         self._plugins = tuple(plugins)
         self._contexts = dict(contexts)
-        self._connect = connect or self._open_session
+        self._open = connect or self._open_session
         self._elect = settings.host.leader_election if elect is None else elect
         self._rng = rng or random.Random()  # noqa: S311  jitter
         self._version = version
@@ -168,6 +170,11 @@ class Host:
         from prov_host.kube.session import load  # noqa: PLC0415  takes the SDK along
 
         return await load(self.settings.host.kubeconfig, self.settings.host.context, clock=self.clock)
+
+    async def _connect(self) -> Transport:
+        transport = await self._open()
+        host = urllib.parse.urlsplit(getattr(transport, "host", "")).netloc or "in-process"
+        return ObservedTransport(transport, self.clock, self.metrics.request_observer(host))
 
     def _loop_call(self, function: Callable[[], object]) -> None:
         if self._loop is not None:

@@ -1,11 +1,11 @@
-"""The metrics of the process itself: who leads, which plugins are ready, which hooks hang."""
+"""The metrics of the process itself: who leads, which plugins are ready, which hooks hang, what the API is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Gauge, Info
+from prometheus_client import Counter, Gauge, Histogram, Info
 
 from prov_host.plugins import Plugin
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HostMetrics"]
 
+# client-go's.
+_REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+
 
 class HostMetrics:
     """What a process tells about itself.
@@ -24,7 +27,7 @@ class HostMetrics:
         registry: where they are registered.
         version: of prov-host.
 
-    Belongs to the event loop. Since 0.1.
+    Belongs to the event loop, where not said otherwise. Since 0.1.
     """
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
@@ -62,6 +65,28 @@ class HostMetrics:
             ("plugin",),
             registry=registry,
         )
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Number of HTTP requests, partitioned by status code, method, and host.",
+            ("code", "host", "method"),
+            registry=registry,
+        )
+        self._request_duration = Histogram(
+            "rest_client_request_duration_seconds",
+            "Request latency in seconds. Broken down by verb, and host.",
+            ("verb", "host"),
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+
+    def request_observer(self, host: str) -> Callable[[str, str, float], None]:
+        """What is told of each request to an API server: method, status code, seconds. Callable from any thread."""
+
+        def observe(method: str, code: str, seconds: float) -> None:
+            self._requests.labels(code, host, method).inc()
+            self._request_duration.labels(method, host).observe(seconds)
+
+        return observe
 
     def watch_name(self, provisioner: str, leading: Callable[[], bool], events_dropped: Callable[[], int]) -> None:
         """Show whether this process serves a name, and how its events fare, from now on."""

@@ -112,6 +112,7 @@ async def test_pages_are_served_from_the_start_and_tell_what_is_wrong(start: Any
         'prov_host_plugin_ready{plugin="plugin0"} 1.0',
         'prov_host_hooks_late{plugin="plugin0"} 0.0',
         'workqueue_depth{name="claims"} 0.0',
+        'rest_client_requests_total{code="200",host="in-process",method="GET"}',
     ):
         assert metric in text
     code, text = await host.get("/")
