@@ -39,8 +39,7 @@ class MinimalPlugin:
     def delete(self, volume):
         path = self._path(volume.name)  # from the name, never from what the volume says of itself
         absent = not path.is_dir()
-        if not absent:
-            shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=absent)
         return Removed(message=f"{path} is gone", already_absent=absent, path=str(path))
 
     @hookimpl

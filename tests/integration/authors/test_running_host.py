@@ -25,12 +25,6 @@ def _settings(root: Path) -> dict[str, Any]:
     return {"settings": {"hostpath": {"directories": [str(root)]}}, "options": {"node_name": "node-1"}}
 
 
-@pytest.fixture
-def cluster() -> Any:
-    with EmbeddedCluster() as cluster:
-        yield cluster
-
-
 def test_a_claim_is_bound_and_its_volume_removed(cluster: EmbeddedCluster, root: Path) -> None:
     cluster.create_class(PROVISIONER)
     with RunningHost(cluster, {"hostpath": None}, **_settings(root)) as host:
