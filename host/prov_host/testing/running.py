@@ -22,6 +22,7 @@ from prov_host.host import Host
 from prov_host.kube.transport import Transport
 from prov_host.plugins import Candidate, configure, discover, load
 from prov_host.settings import read_settings
+from prov_host.testing.clock import FakeClock
 from prov_host.testing.cluster import EmbeddedCluster
 
 __all__ = ["RunningHost"]
@@ -85,6 +86,11 @@ class RunningHost:
         if not self._done.done():
             self.cluster.loop.call(self._host.stop)
         return self._done.result(60)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the host; its clock must be a :class:`prov_host.testing.FakeClock`."""
+        assert isinstance(self.clock, FakeClock), "the host runs on the real clock; give it a FakeClock"
+        self.cluster.loop.run(self.clock.advance(seconds))
 
     @property
     def exit_code(self) -> int | None:
