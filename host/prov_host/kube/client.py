@@ -223,7 +223,7 @@ class Client:
         version: str = "",
         initial: bool = False,
         seconds: int = 300,
-        idle_timeout: float = 120.0,
+        idle_timeout: float = 240.0,
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         """Follow what happens; leaving the context ends it.
 

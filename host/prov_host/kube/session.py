@@ -22,6 +22,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -166,6 +167,7 @@ class SdkTransport:
         if answer.status == 401 and await self._refresh(generation, f"{what} was answered with 401"):
             answer.close()
             answer = await self._send(what, "GET", path, query, limits=limits)
+        _probe_when_idle(answer)
         try:
             yield _Stream(self, answer, what, idle_timeout)
         finally:
@@ -321,6 +323,19 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, Non
             parts = [last]
     if any(parts):
         yield b"".join(parts)
+
+
+def _probe_when_idle(answer: aiohttp.ClientResponse) -> None:
+    """Let the kernel find out within a minute that the other side is gone, without a byte of ours on the way."""
+    link = answer.connection  # None if the whole answer is here already
+    sock = link.transport.get_extra_info("socket") if link is not None and link.transport is not None else None
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):  # gone already: reading will tell
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -8,6 +8,7 @@ import contextlib
 import datetime as dt
 import json
 import os
+import socket
 import ssl
 import stat
 
@@ -548,6 +549,14 @@ async def test_a_silent_stream_is_dead_after_the_idle_time(connect, kubeconfig, 
     with pytest.raises(ApiUnavailable, match=r"nothing came for 0\.1 s"):
         await read()
     assert seen == [b"one"]
+
+
+async def test_the_kernel_probes_a_silent_stream(connect, kubeconfig, server):
+    transport = await _stream(server, connect, kubeconfig, [b"one\n"], after=lambda _: asyncio.sleep(0.2))
+    async with transport.stream("/watch") as stream:
+        sock = stream._answer.connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
 
 
 async def test_a_stream_that_breaks_is_unavailable(connect, kubeconfig, server):
