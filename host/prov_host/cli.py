@@ -27,10 +27,10 @@ from prov_host.host_options import PREFIX, Option, options
 if TYPE_CHECKING:
     from prov_host.settings import Settings
 
-__all__ = ["Invocation", "cli", "main", "version"]
+__all__ = ["BUILT_IN", "Invocation", "cli", "main", "version"]
 
 # Name, where it is, and the help that is shown without importing it.
-_BUILT_IN: Mapping[str, tuple[str, str]] = {
+BUILT_IN: Mapping[str, tuple[str, str]] = {
     "demo": ("prov_host.cli_demo", "demo"),
     "new-plugin": ("prov_host.scaffold.command", "new_plugin"),
     "plugins": ("prov_host.cli_plugins", "plugins"),
@@ -111,12 +111,12 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The built-in ones; plugins' are listed by :meth:`format_commands`."""
-        return sorted({*super().list_commands(ctx), *_BUILT_IN})
+        return sorted({*super().list_commands(ctx), *BUILT_IN})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a built-in command, or ask the plugins for one."""
-        if cmd_name in _BUILT_IN:
-            module, attribute = _BUILT_IN[cmd_name]
+        if cmd_name in BUILT_IN:
+            module, attribute = BUILT_IN[cmd_name]
             command: object = getattr(importlib.import_module(module), attribute)
             assert isinstance(command, click.Command)
             return command

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from prov_host.cli import Invocation
+from prov_host.cli import BUILT_IN, Invocation
 from prov_host.errors import ConfigurationError
 from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES, Resource
 from prov_host.model import Claim, StorageClass, Volume
@@ -117,6 +117,9 @@ def _ask_for_commands(invocation: Invocation, plugins: Sequence[Plugin]) -> Plug
             problems.append(f"{plugin.title} cannot tell its commands: {words_of(error)}")
             continue
         for name, command in group.commands.items():
+            if name in BUILT_IN:
+                problems.append(f"command {name} of plugin {plugin.name} is one of prov-host's own and is left out")
+                continue
             if name in owners:
                 problems.append(f"command {name} of plugin {owners[name]} is also one of plugin {plugin.name}")
                 continue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prov_host.cli import Invocation, version
+from prov_host.ending import exit_within
 from prov_host.errors import ConfigurationError
 from prov_host.logs import set_up_logging
 from prov_host.output import plugin_output_to_log
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "run"]
 
 logger = logging.getLogger(__name__)
+
+_GRACE = 5.0
 
 
 def run(invocation: Invocation) -> int:
@@ -58,7 +61,10 @@ def run(invocation: Invocation) -> int:
 async def _run_host(settings: Settings, plugins: Sequence[Plugin], contexts: dict[str, PluginContext]) -> int:
     from prov_host.host import Host
 
-    return await Host(settings, plugins, contexts, version=version()).run()
+    code = await Host(settings, plugins, contexts, version=version()).run()
+    # The event loop waits for its helper threads now, and one of those may hang in a name lookup.
+    exit_within(_GRACE, code)
+    return code
 
 
 def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plugin, ...], dict[str, PluginContext]]:

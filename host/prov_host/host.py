@@ -21,22 +21,20 @@ import collections
 import contextlib
 import functools
 import logging
-import os
 import random
 import signal
 import socket
-import sys
 import urllib.parse
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from prov_host.clock import Clock, SystemClock
 from prov_host.context import PluginContext
 from prov_host.controller import Controller, KeyLocks, Metrics
+from prov_host.ending import exit_now
 from prov_host.errors import ConfigurationError
 from prov_host.host_metrics import HostMetrics
 from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES
@@ -48,7 +46,7 @@ from prov_host.kube.ratelimit import RateLimiter
 from prov_host.kube.reflector import Reflector
 from prov_host.kube.store import Store
 from prov_host.kube.transport import Transport
-from prov_host.model import Claim, Record, StorageClass, Volume
+from prov_host.model import Record
 from prov_host.output import words_of
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool
@@ -58,11 +56,12 @@ from prov_host.serving import Election, Serving, own_namespace
 from prov_host.settings import Settings
 from prov_host.threads import watch_threads
 from prov_host.web import BackendStatus, RecentFailure, Status, WebServer
+from prov_host.world import PluginWorld, Stores
 
 if TYPE_CHECKING:
-    from prov_host.kube.api import EventSink
+    pass
 
-__all__ = ["Host", "exit_now"]
+__all__ = ["Host"]
 
 logger = logging.getLogger(__name__)
 
@@ -71,20 +70,6 @@ _SPARE_THREADS = 4
 _FLUSH_LIMIT = 3.0
 _END_LIMIT = 0.5
 _RECENT_FAILURES = 50
-
-
-def exit_now(code: int) -> None:
-    """End the process from any thread, with its log written and nothing else. Since 0.1."""
-    logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
-    os._exit(code)
-
-
-class _Stores(msgspec.Struct, frozen=True):
-    claims: Store[Claim]
-    volumes: Store[Volume]
-    classes: Store[StorageClass]
 
 
 class Host:
@@ -99,7 +84,7 @@ class Host:
         clock: time.
         rng: randomness.
         version: of prov-host, for the status page.
-        exit_process: ends the process at once.
+        exit_process: ends the process at once, with an exit code and last words.
 
     Belongs to the event loop that :meth:`run` is called on. Since 0.1.
     """
@@ -115,7 +100,7 @@ class Host:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         version: str = "",
-        exit_process: Callable[[int], None] = exit_now,
+        exit_process: Callable[[int, str], None] = exit_now,
     ) -> None:
         self.settings = settings
         self.identity = f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -147,7 +132,7 @@ class Host:
         self._backends = [self._make_backend(plugin) for plugin in self._plugins if plugin.is_backend]
         self._serving: list[Serving] = []
         self.web: WebServer | None = None
-        self.stores = _Stores(Store(CLAIMS), Store(VOLUMES), Store(CLASSES))
+        self.stores = Stores.empty()
         self._not_synced = {"claims", "volumes", "classes"}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -226,8 +211,7 @@ class Host:
 
     def _signalled(self, name: str) -> None:
         if self._end_now.is_set():
-            logger.warning("%s again: ending at once", name)
-            self._exit(1)
+            self._exit(1, f"{name} again: ending at once")
             return
         logger.info("%s: finishing what runs, then ending (again to end at once)", name)
         self._end_now.set()
@@ -291,7 +275,7 @@ class Host:
         for plugin in self._plugins:
             own = [serving.recorder for serving in self._serving if serving.backend.owner is plugin]
             events = (own or [serving.recorder for serving in self._serving])[0]
-            self._contexts[plugin.name].attach(_World(self, events, self.stores, controllers))
+            self._contexts[plugin.name].attach(PluginWorld(self.stores, events, controllers, lambda: self.synced))
         for name, resource, store in (
             ("claims", CLAIMS, self.stores.claims),
             ("volumes", VOLUMES, self.stores.volumes),
@@ -346,7 +330,7 @@ class Host:
             recorder,
             call=self._loop_call,
             won=self._serve,
-            lost=functools.partial(self._exit, 1),
+            lost=lambda reason: self._exit(1, f"the Lease of {name} is lost: {reason}; ending at once"),
         )
         self.metrics.watch_name(name, lambda: serving.leading, lambda: recorder.dropped)
         return serving
@@ -460,22 +444,3 @@ class Host:
     def synced(self) -> bool:
         """Whether all caches have been filled."""
         return not self._not_synced
-
-
-class _World:
-    """What a plugin's context is attached to: :class:`prov_host.context.World`."""
-
-    def __init__(self, host: Host, events: EventSink, stores: _Stores, controllers: Sequence[Controller]) -> None:
-        self.claims = stores.claims
-        self.volumes = stores.volumes
-        self.classes = stores.classes
-        self.events = events
-        self._host = host
-        self._controllers = tuple(controllers)
-
-    @property
-    def synced(self) -> bool:
-        return self._host.synced
-
-    def being_saved(self) -> list[Volume]:
-        return [volume for controller in self._controllers for volume in controller.unsaved_volumes()]

@@ -15,9 +15,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.metadata
-import inspect
 import logging
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -25,11 +23,11 @@ from typing import Any
 import msgspec
 import pluggy
 
-from prov_host import hookspecs
 from prov_host.errors import ConfigurationError, PluginError
-from prov_host.hookspecs import API_VERSION, PROJECT, HookSpecs, HostContext
+from prov_host.hookspecs import HostContext
 from prov_host.model import POLICIES
 from prov_host.output import words_of
+from prov_host.plugin_checks import checked_instance, hooks_of, new_manager, signature_problem
 from prov_host.pool import call_limited
 
 __all__ = [
@@ -43,7 +41,6 @@ __all__ = [
     "configure",
     "discover",
     "load",
-    "new_manager",
 ]
 
 logger = logging.getLogger(__name__)
@@ -56,11 +53,6 @@ ALL = "all"
 
 LIMIT = 10.0
 """Seconds that importing or configuring one plugin may take."""
-
-_BACKEND_HOOKS = ("provisioners", "provision", "delete")
-_MAY_YIELD = ("inventory", "check", "provisioners")
-_HOOKS = tuple(name for name in vars(HookSpecs) if not name.startswith("_"))
-_OLDEST_API = max(1, API_VERSION - 1)
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -132,9 +124,9 @@ class Plugin:
         try:
             manager.register(instance, candidate.name)
         except pluggy.PluginValidationError as error:
-            raise PluginError(_signature_problem(error)) from error
+            raise PluginError(signature_problem(error)) from error
         self.own = manager.hook
-        hooks, wrappers = _hooks_of(manager, instance)
+        hooks, wrappers = hooks_of(manager, instance)
         self.hooks = hooks
         self.wrappers = wrappers
         self.provisioners: tuple[str, ...] = ()
@@ -173,13 +165,6 @@ class Plugins(msgspec.Struct, frozen=True):
         problems = [failure.problem for failure in self.failures if failure.asked]
         if problems:
             raise ConfigurationError(*problems)
-
-
-def new_manager() -> pluggy.PluginManager:
-    """A plugin manager that knows the hook specifications. Callable from any thread. Since 0.1."""
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs.HookSpecs)
-    return manager
 
 
 def discover() -> tuple[Candidate, ...]:
@@ -243,7 +228,12 @@ def load(selected: Iterable[str], candidates: Sequence[Candidate] | None = None,
         else:
             (candidate,) = rivals
             try:
-                instance = call_limited(name, "import", functools.partial(_instantiate, candidate), limit=limit)
+                instance = call_limited(
+                    name,
+                    "import",
+                    functools.partial(checked_instance, candidate.load, candidate.title, candidate.value),
+                    limit=limit,
+                )
                 working.append(Plugin(candidate, instance, asked=by_asking))
             except Exception as error:  # noqa: BLE001  whatever a third-party package raises is its own failure
                 failures.append(_failure(candidate, "cannot be loaded", error, asked=by_asking))
@@ -330,96 +320,6 @@ def settings_type(plugin: Plugin, *, limit: float = LIMIT) -> type[Any] | None:
     if found is not None and not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
         raise PluginError(f"settings_type returned {found!r}; it must return a msgspec.Struct type or None")
     return found
-
-
-def _instantiate(candidate: Candidate) -> object:
-    """Import a plugin and check what can be checked by looking at it."""
-    target = candidate.load()
-    instance = target() if inspect.isclass(target) else target
-    _check_api(instance)
-    manager = new_manager()
-    try:
-        manager.register(instance, candidate.name)
-    except pluggy.PluginValidationError as error:
-        raise PluginError(_signature_problem(error)) from error
-    hooks, wrappers = _hooks_of(manager, instance)
-    unmarked = [name for name in _HOOKS if callable(_static(instance, name)) and name not in {*hooks, *wrappers}]
-    if not hooks and not wrappers:
-        hint = f"; mark {', '.join(unmarked)} with @prov_host.hookimpl" if unmarked else ""
-        raise PluginError(f"{candidate.value} implements no hook{hint}")
-    _check_functions(manager, instance)
-    if set(hooks) & {"provision", "delete", "provisioners", "archive"}:
-        missing = [name for name in _BACKEND_HOOKS if name not in hooks]
-        if missing:
-            marked = [
-                f"{name} is there but not marked with @prov_host.hookimpl" for name in missing if name in unmarked
-            ]
-            hint = f" ({'; '.join(marked)})" if marked else ""
-            raise PluginError(
-                f"a backend implements {', '.join(_BACKEND_HOOKS)}; this one lacks {', '.join(missing)}{hint}"
-            )
-    if unmarked:
-        logger.warning(
-            "%s: %s named like a hook but not marked with @prov_host.hookimpl, and will not be called",
-            candidate.title,
-            ", ".join(unmarked) + (" is" if len(unmarked) == 1 else " are"),
-        )
-    return instance
-
-
-def _static(instance: object, name: str) -> object:
-    """An attribute without running descriptors of a plugin's class."""
-    found = inspect.getattr_static(instance, name, None)
-    return found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
-
-
-def _check_api(instance: object) -> None:
-    version = getattr(instance, "PROV_HOST_API", None)
-    if version is None and not isinstance(instance, ModuleType):
-        version = getattr(sys.modules.get(type(instance).__module__), "PROV_HOST_API", None)
-    if version is None:
-        return
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise PluginError(f"PROV_HOST_API is {version!r}; it must be a number, {API_VERSION} for this prov-host")
-    offered = str(API_VERSION) if _OLDEST_API == API_VERSION else f"{_OLDEST_API} and {API_VERSION}"
-    if version > API_VERSION:
-        raise PluginError(f"it is written for API {version}, this prov-host offers {offered}: upgrade prov-host")
-    if version < _OLDEST_API:
-        raise PluginError(f"it is written for API {version}, this prov-host offers {offered}: upgrade the plugin")
-
-
-def _hooks_of(manager: pluggy.PluginManager, instance: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    hooks: set[str] = set()
-    wrappers: set[str] = set()
-    for caller in manager.get_hookcallers(instance) or ():
-        for implementation in caller.get_hookimpls():
-            wraps = implementation.wrapper or implementation.hookwrapper
-            (wrappers if wraps else hooks).add(caller.name)
-            if caller.spec is None and not implementation.optionalhook:
-                near = difflib.get_close_matches(caller.name, _HOOKS, n=1)
-                hint = f"; did you mean {near[0]}?" if near else f"; the hooks are {', '.join(_HOOKS)}"
-                raise PluginError(f"{caller.name} is not a hook{hint}")
-    return tuple(sorted(hooks)), tuple(sorted(wrappers))
-
-
-def _check_functions(manager: pluggy.PluginManager, instance: object) -> None:
-    for caller in manager.get_hookcallers(instance) or ():
-        for implementation in caller.get_hookimpls():
-            function = implementation.function
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                raise PluginError(f"{caller.name} is an async function; hooks are plain functions, called on threads")
-            wraps = implementation.wrapper or implementation.hookwrapper
-            if inspect.isgeneratorfunction(function) and not wraps and caller.name not in _MAY_YIELD:
-                raise PluginError(f"{caller.name} is a generator; return the answer, or mark it hookimpl(wrapper=True)")
-
-
-def _signature_problem(error: pluggy.PluginValidationError) -> str:
-    text = " ".join(str(error).split())
-    for name in _HOOKS:
-        if f"hook {name!r}" in text:
-            parameters = [p for p in inspect.signature(getattr(HookSpecs, name)).parameters if p != "self"]
-            return f"{text}; the arguments of {name} are: {', '.join(parameters) or 'none'}"
-    return text
 
 
 def _names(found: object) -> tuple[str, ...]:

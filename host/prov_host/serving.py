@@ -69,7 +69,7 @@ class Serving:
         *,
         call: Callable[[Callable[[], object]], None],
         won: Callable[[Serving], None],
-        lost: Callable[[], None],
+        lost: Callable[[str], None],
     ) -> None:
         self.name = name
         self.backend = backend
@@ -107,8 +107,7 @@ class Serving:
     def _end(self, reason: str) -> None:
         """Called in the election's thread: nothing may be waited for, another replica is about to begin."""
         self.leading = False
-        logger.critical("the Lease of %s is lost: %s; ending at once", self.name, reason)
-        self._lost()
+        self._lost(reason)
 
     async def release(self) -> None:
         """Hand the name over, unless something of ours may still be at work on its storage."""

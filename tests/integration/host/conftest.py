@@ -164,7 +164,7 @@ async def start() -> AsyncIterator[Start]:
             elect=elect,
             clock=SystemClock(),
             version="test",
-            exit_process=exits.append,
+            exit_process=lambda code, words: exits.append(code),
         )
         running.append(Running(cluster, host, registry, exits))
         return running[-1]

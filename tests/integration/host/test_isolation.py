@@ -110,7 +110,7 @@ def listing(site: Path) -> dict[str, dict[str, Any]]:
         ("no_syntax", "cannot be loaded: SyntaxError: invalid syntax ("),
         ("leaver", "cannot be loaded: import raised SystemExit: bye"),
         ("hanger", "cannot be loaded: import has not returned within 0.5 s"),
-        ("wrong_signature", "cannot be loaded: Plugin 'wrong_signature' for hook 'observe'"),
+        ("wrong_signature", "cannot be loaded: hook 'observe' hookimpl definition: observe(recrod)"),
         ("slow_configure", "cannot be configured: configure has not returned within 0.5 s"),
         ("other_api", "cannot be loaded: it is written for API 7, this prov-host offers 1: upgrade prov-host"),
     ],
