@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,3 +18,12 @@ def invoke() -> Callable[..., Result]:
         return runner.invoke(cli, list(args), prog_name="prov-host")
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def kept_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

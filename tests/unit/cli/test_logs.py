@@ -3,21 +3,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
-
-import pytest
 
 from prov_host.logs import set_up_logging
 from prov_host.output import as_plugin
-
-
-@pytest.fixture(autouse=True)
-def kept_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def logged(form: str, level: str = "info") -> list[str]:
