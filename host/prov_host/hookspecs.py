@@ -121,7 +121,7 @@ class HookSpecs:
     def settings_type(self) -> type[Any] | None:
         """The plugin's typed settings.
 
-        Each plugin is asked once, at start, before anything else.
+        Each plugin is asked once, at start, before anything else; 10 s limit.
 
         Returns:
             A ``msgspec.Struct`` type whose fields are the settings. A field ``mount`` of plugin ``nfs_subdir`` is
@@ -149,7 +149,7 @@ class HookSpecs:
 
     @hookspec(firstresult=True)
     def provisioners(self) -> Sequence[str]:  # type: ignore[empty-body]
-        """The provisioner names the plugin owns.
+        """The provisioner names the plugin owns. Asked once, after ``configure``; 10 s limit.
 
         Returns:
             Names as in a class's ``provisioner`` field, at least one. Two plugins with one name stop the start.
@@ -161,50 +161,96 @@ class HookSpecs:
     def default_policy(self) -> str:  # type: ignore[empty-body]
         """The delete policy of classes that choose none: ``"delete"``, ``"archive"`` or ``"retain"``.
 
-        Without this hook: ``"archive"`` if the plugin has an ``archive`` hook, else ``"delete"``. Since API 1.
+        Asked once, after ``provisioners``. Without this hook: ``"archive"`` if the plugin has an ``archive`` hook, else
+        ``"delete"``.
+
+        Returns:
+            One of :data:`prov_host.POLICIES`; ``"archive"`` only with an ``archive`` hook.
+
+        Since API 1.
         """
 
     @hookspec(firstresult=True)
     def supports_block(self) -> bool:  # type: ignore[empty-body]
-        """Whether claims with ``volumeMode: Block`` can be served. Without this hook: no. Since API 1."""
+        """Whether claims with ``volumeMode: Block`` can be served. Without this hook: no.
+
+        Called on a thread of the backend's pool for each such claim; 10 s limit.
+
+        Returns:
+            True or False.
+
+        Since API 1; the reference controller's BlockProvisioner (provision step P5).
+        """
 
     @hookspec
     def should_provision(self, claim: Claim, storage_class: StorageClass, selected_node: str) -> bool:  # type: ignore[empty-body]
-        """Whether this process should provision a claim that is addressed to one of its names.
+        """Whether this process should provision a claim that is addressed to one of the process's names.
 
-        Every loaded plugin is asked; all must agree. Say no and the claim is left alone, silently, until it changes.
-        It must be quick and must not touch storage.
+        Every loaded plugin is asked, before each ``provision`` of a claim that nothing was begun for; all must agree.
+        If one says no, the claim is left alone, silently, until it changes or is looked at again (``resync-period``).
+        Called on a thread of the backend's pool; it must be quick (10 s at most) and must not touch storage, and it
+        is asked again and again.
 
-        Since API 1; the reference controller's Qualifier.
+        Args:
+            claim: the claim. It may be addressed to another plugin: say yes then, unless it is your business.
+            storage_class: its class, as cached; its ``provisioner`` says whose it is.
+            selected_node: the node the scheduler chose, or "".
+
+        Returns:
+            True or False; anything else is an error.
+
+        Raises:
+            Outcome: it cannot be told; the claim is retried with backoff. Any exception counts as this.
+
+        Since API 1; the reference controller's Qualifier, asked later: only about claims addressed to this process.
         """
 
     @hookspec(firstresult=True)
     def provision(self, request: ProvisionRequest) -> Provisioned:  # type: ignore[empty-body]
-        """Make the asset. Called in the backend's pool, again and again until it is settled.
+        """Make the asset of a volume.
+
+        Called on a thread of the backend's pool, several at once for different volumes, again and again with an equal
+        request until it is settled, if need be by another process, even if the claim has vanished meanwhile. Past its
+        time limit (``provision-timeout``) it is reported, goes on, and is asked again once it has returned.
 
         Idempotent for one ``request.pv_name``: called again after a crash, a time-out or a failed save it answers with
         the same asset.
 
         Args:
-            request: what to make.
+            request: what to make; a private copy.
 
         Returns:
             What was made; the host builds and saves the PersistentVolume.
 
         Raises:
             ProvisionError: failed for good this time; nothing is left behind.
-            Infeasible: the parameters cannot work.
-            InBackground: still working; call again.
-            NoChange: could not find out.
-            Reschedule: this node cannot hold it; nothing is running.
-            Ignored: leave the claim alone.
+            Infeasible: the parameters cannot work; nothing is left behind.
+            InBackground: still working; call again. Any other exception, and a wrong answer, counts as this.
+            NoChange: could not find out; whatever the previous answer was still holds.
+            Reschedule: this node cannot hold it; nothing is running and nothing is left behind.
+            Ignored: leave the claim alone; nothing is left behind.
 
-        Since API 1; the reference controller's Provision.
+        Since API 1; the reference controller's Provision (provision step P10).
         """
 
     @hookspec
     def should_delete(self, volume: Volume) -> bool:  # type: ignore[empty-body]
-        """Whether a released volume of ours may be deleted now. All loaded plugins must agree.
+        """Whether a released volume of this process's names may be deleted, archived or retained now.
+
+        Every loaded plugin is asked, before each try; all must agree. If one says no, the volume is left alone,
+        silently, until it changes or is looked at again (``resync-period``). Called on a thread of the backend's pool;
+        it must be quick (10 s at most) and must not touch storage, and it is asked again and again.
+
+        Args:
+            volume: the volume, as read from the API just now. It may be another plugin's: say yes then, unless it is
+                your business.
+
+        Returns:
+            True or False; anything else is an error.
+
+        Raises:
+            VolumeInUse: not yet; an event says so, and it is retried with backoff.
+            Outcome: it cannot be told; retried with backoff. Any exception counts as this.
 
         Since API 1; the reference controller's DeletionGuard.
         """
@@ -213,51 +259,118 @@ class HookSpecs:
     def delete(self, volume: Volume) -> Removed | None:
         """Remove the asset of a volume for good.
 
-        Idempotent: a missing asset is success, once the storage is proved to be the right one. Also called to undo a
-        provisioning whose volume could not be saved: then ``volume`` is what would have been saved.
+        Called on a thread of the backend's pool, several at once for different volumes, until it succeeds. Also called
+        to undo a provisioning whose volume could not be saved: then ``volume`` is what would have been saved. Past its
+        time limit (``deletion-timeout``) it is reported, goes on, and is asked again once it has returned.
+
+        Idempotent: a missing asset is success, once the storage is proved to be the right one.
+
+        Args:
+            volume: the volume, as read from the API just now; a private copy. What it says of itself (source, labels,
+                record) is text that somebody may have written: prove that an asset is this volume's before removing it.
+
+        Returns:
+            What was done, or None.
 
         Raises:
-            DeleteError: failed; retried with backoff.
-            VolumeInUse: still attached; retried with backoff.
+            DeleteError: failed; retried with backoff. Any other exception counts as this.
+            VolumeInUse: still attached; retried with backoff, and no failure.
             Ignored: leave volume and asset alone, for good.
 
-        Since API 1; the reference controller's Delete.
+        Since API 1; the reference controller's Delete (delete step D1).
         """
 
     @hookspec(firstresult=True)
     def archive(self, volume: Volume) -> Removed | None:
         """Put the asset of a volume aside so that it can be restored.
 
-        Optional: without this hook, classes that ask for archiving are refused at provision time. Idempotent and
-        raising as ``delete``. Since API 1.
+        Optional: without this hook, classes that ask for archiving are refused at provision time. Called instead of
+        ``delete``, on the same threads, with the same limit.
+
+        Idempotent: what is archived already is success, and nothing that was archived before is overwritten.
+
+        Args:
+            volume: as for ``delete``.
+
+        Returns:
+            What was done, with ``path`` where the data is now, or None.
+
+        Raises:
+            DeleteError: as from ``delete``, and so are the others.
+            VolumeInUse: as from ``delete``.
+            Ignored: as from ``delete``.
+
+        Since API 1.
         """
 
     @hookspec(firstresult=True)
     def check(self) -> Sequence[str] | None:
-        """Readiness: whether the storage is there and is the right one. Called every few seconds, 5 s limit.
+        """Readiness: whether the storage is there and is the right one.
+
+        Called every few seconds, from the start on and on a standby too, on a thread of its own; 5 s limit. It must not
+        change anything on the storage.
 
         Returns:
-            What is wrong, a sentence each; nothing or an empty sequence when all is well. An exception counts as
-            wrong too.
+            What is wrong, a sentence each; nothing or an empty sequence when all is well.
+
+        Raises:
+            Exception: counts as wrong too.
 
         Since API 1.
         """
 
     @hookspec(firstresult=True)
     def inventory(self) -> Iterable[Asset]:  # type: ignore[empty-body]
-        """What exists on the storage, for reports of orphans. May be slow; called outside the pool. Since API 1."""
+        """What exists on the storage, for reports of orphans and for the contract suite.
+
+        May be slow; called outside the pool, on any thread, also while other hooks run.
+
+        Returns:
+            Each asset once: volumes, archives, trash, and what nobody knows.
+
+        Raises:
+            Exception: the storage cannot be looked at; the report says so.
+
+        Since API 1.
+        """
 
     @hookspec
     def observe(self, record: Record) -> None:
-        """Told of each finished operation of any backend, after it. Exceptions are logged only. Since API 1."""
+        """Told of each finished operation of any backend, after it.
+
+        Called on a thread of the plugin's own, one record after another; a plugin that does not keep up loses records,
+        which is counted. It holds nothing up.
+
+        Args:
+            record: what was done, to which volume, with what outcome; a private copy.
+
+        Raises:
+            Exception: is logged only.
+
+        Since API 1.
+        """
 
     @hookspec
     def commands(self, group: click.Group, context: CommandContext) -> None:
-        """Add commands to ``prov-host``. Called when the command line needs them, without ``configure``.
+        """Add commands to ``prov-host``.
+
+        Called once, on the main thread's behalf, when the command line needs them, without ``configure``; 10 s limit.
+
+        Args:
+            group: where to add them.
+            context: what the commands can use when they are run.
 
         Since API 1.
         """
 
     @hookspec(firstresult=True)
     def close(self) -> None:
-        """Called once when the host stops, after the last hook has returned or was given up. Since API 1."""
+        """End what the plugin started: threads, connections.
+
+        Called once when the host stops, after the last hook has returned or was given up; a few seconds limit.
+
+        Raises:
+            Exception: is logged only.
+
+        Since API 1.
+        """

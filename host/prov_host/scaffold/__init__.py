@@ -28,6 +28,7 @@ FILES = {
     "tests/conftest.py": "conftest.py.tmpl",
     "tests/test_contract.py": "test_contract.py.tmpl",
     "tests/test_settings.py": "test_settings.py.tmpl",
+    "tests/test_on_a_cluster.py": "test_on_a_cluster.py.tmpl",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", re.ASCII)
 _MAX_NAME = 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -51,10 +52,18 @@ def test_every_public_name_is_described() -> None:
                 assert value.__doc__, f"{module.__name__}.{name} has no docstring"
 
 
-def test_every_hook_says_since_when() -> None:
-    for name, hook in vars(prov_host.hookspecs.HookSpecs).items():
-        if not name.startswith("_"):
-            assert "Since API 1" in hook.__doc__, name
+@pytest.mark.parametrize("name", [name for name in vars(prov_host.hookspecs.HookSpecs) if not name.startswith("_")])
+def test_every_hook_says_what_it_is_given_what_it_answers_and_since_when(name: str) -> None:
+    hook = getattr(prov_host.hookspecs.HookSpecs, name)
+    signature = inspect.signature(hook)
+    assert re.search(r"\b[Cc]alled\b|\basked\b|\bAsked\b|\bTold\b", hook.__doc__), (
+        "when and on which thread it is called"
+    )
+    assert "Since API 1" in hook.__doc__
+    for parameter in list(signature.parameters)[1:]:
+        assert re.search(rf"^            {parameter}: ", hook.__doc__, re.MULTILINE), parameter
+    if signature.return_annotation not in ("None", None):
+        assert "Returns:" in hook.__doc__
 
 
 def test_every_option_is_listed_where_the_page_wants_the_table() -> None:
