@@ -338,17 +338,23 @@ class Dir:
                     )
             raise
 
-    def move(self, name: str, to: Dir, new: str) -> None:
+    def move(self, name: str, to: Dir, new: str, *, reserved: bool = False) -> None:
         """Move any entry to a place where nothing is; never replace anything.
 
         Directories as by :meth:`install`. Where the file system has no such rename, other entries are linked to
         their new name, which fails if anything is there, and then unlinked from the old one.
 
+        Args:
+            name: the entry.
+            to: the directory it goes to; same file system.
+            new: its name there.
+            reserved: as in :meth:`install`; also, an entry that has both names already only loses the old one.
+
         Raises:
             FileExistsError: something is there.
         """
         if self.is_dir(name):
-            self.install(name, to, new)
+            self.install(name, to, new, reserved=reserved)
             return
         check_name(name)
         check_name(new)
@@ -359,6 +365,11 @@ class Dir:
                 if error.errno not in _UNSUPPORTED:
                     raise
                 self._rename_file(name, to, new)
+        except FileExistsError as error:
+            here, there = self.lstat(name), to.lstat(new)
+            if not (reserved and here and there and here.st_ino == there.st_ino):
+                raise _located(error, self.at(name), to.at(new)) from error
+            self.unlink(name)
         except OSError as error:
             raise _located(error, self.at(name), to.at(new)) from error
 

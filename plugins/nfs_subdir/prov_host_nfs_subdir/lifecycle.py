@@ -19,7 +19,7 @@ import msgspec
 
 from prov_host import Volume
 from prov_host.safedir import UnsafeName, check_new_name
-from prov_host_nfs_subdir.archiving import list_archives, read_record, write_record
+from prov_host_nfs_subdir.archiving import list_archives, write_record
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.locating import parts_in, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX
@@ -222,17 +222,37 @@ def restore_to_path(
     if used := users(work.export, volumes, parts, but=""):
         raise ArchiveError(f"{where} is used by volume {used[0].volume.name} of claim {used[0].volume.claim_key}")
     missing = first_missing(share, parts)
+    _refuse_taken(share, parts, where, going_on=archive.record.restoring_to == where)
+    going_on = _begin_restore(share, archive, where)
     try:
         with open_parent(share, f"restore {archive.name}", parts, missing) as parent:
-            share.root.install(archive.name, parent, parts[-1])
+            share.root.install(archive.name, parent, parts[-1], reserved=going_on)
     except OSError as error:
         prune(share, parts, missing)
         if isinstance(error, FileExistsError):
             raise ArchiveError(f"{where} exists already; choose another path, or move it away") from error
         raise
-    if archive.recorded:
-        share.root.unlink(archive.name + RECORD_SUFFIX)
+    share.root.unlink(archive.name + RECORD_SUFFIX)
     return where
+
+
+def _refuse_taken(share: OpenShare, parts: tuple[str, ...], where: str, *, going_on: bool) -> None:
+    try:
+        with share.root.walk(parts[:-1]) as parent:
+            if parent.lstat(parts[-1]) is None or (going_on and parent.is_reservation(parts[-1])):
+                return
+    except FileNotFoundError:
+        return
+    raise ArchiveError(f"{where} exists already; choose another path, or move it away")
+
+
+def _begin_restore(share: OpenShare, archive: Archive, where: str) -> bool:
+    """Note in the archive's record where it goes; returns whether that was noted before."""
+    if archive.record.restoring_to == where:
+        return True
+    archived = archive.record.archived or (stamp(archive.archived) if archive.archived else "unknown")
+    write_record(share.root, msgspec.structs.replace(archive.record, restoring_to=where, archived=archived))
+    return False
 
 
 def restore_to_claim(
@@ -262,22 +282,18 @@ def restore_to_claim(
     if not parts:
         raise ArchiveError(f"volume {volume.name} is not on export {work.name!r}")
     where = work.export.source_path(parts)
-    begun = read_record(share.root, archive.name) if archive.recorded else None
-    going_on = begun is not None and begun.restoring_to == volume.name
     try:
         to = share.root.walk(parts, readable=True)
     except FileNotFoundError as error:
         raise ArchiveError(f"{where}, the directory of volume {volume.name}, is not there") from error
     with to, share.root.child(archive.name) as source:
+        going_on = archive.record.restoring_to == where
         if not going_on and not to.is_empty():
             raise ArchiveError(f"{where} is not empty; restore into a new claim, or with --to into a path of its own")
-        journal = begun or archive.record
-        record = msgspec.structs.replace(journal, restoring_to=volume.name, archived=journal.archived or "unknown")
-        if not going_on:
-            write_record(share.root, record)
+        _begin_restore(share, archive, where)
         for name in source.names():
             try:
-                source.move(name, to, name)
+                source.move(name, to, name, reserved=going_on)
             except FileExistsError as error:
                 raise ArchiveError(f"{to.at(name)} exists already; {source.at(name)} stays in the archive") from error
             told(name)

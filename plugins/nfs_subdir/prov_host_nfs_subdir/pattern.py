@@ -16,6 +16,7 @@ a team into the root. A default (``:-``), also an empty one, says that its autho
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def check_names(names: list[str] | tuple[str, ...], who: str) -> None:
             check_new_name(name)
         except UnsafeName as error:
             raise Infeasible(f"{who}: {error}; nothing was created") from error
-        folded = name.casefold()
+        folded = unicodedata.normalize("NFKC", name).casefold()
         if folded.startswith(RESERVED_PREFIX):
             raise Infeasible(
                 f"{who}: names that begin with {RESERVED_PREFIX!r} are reserved, but the path has {name!r}"

@@ -66,8 +66,8 @@ class ExportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     historical_paths: tuple[str, ...] = ()
     server_aliases: tuple[str, ...] = ()
     default_mode: str = ""
-    default_uid: str = ""
-    default_gid: str = ""
+    default_uid: str | int = ""
+    default_gid: str | int = ""
     budget: str = ""
     plain_directory: bool | None = None
 
@@ -105,8 +105,8 @@ class NfsSubdirSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     historical_paths: tuple[str, ...] = ()
     server_aliases: tuple[str, ...] = ()
     default_mode: str = ""
-    default_uid: str = ""
-    default_gid: str = ""
+    default_uid: str | int = ""
+    default_gid: str | int = ""
     budget: str = ""
     plain_directory: bool = False
     exports: tuple[ExportSettings, ...] = ()
@@ -225,8 +225,8 @@ def _single(settings: NfsSubdirSettings, environ: Mapping[str, str], problems: l
         historical_paths=settings.historical_paths,
         server_aliases=settings.server_aliases,
         default_mode=settings.default_mode or environ.get("NFS_DEFAULT_MODE", ""),
-        default_uid=settings.default_uid or environ.get("NFS_DEFAULT_UID", ""),
-        default_gid=settings.default_gid or environ.get("NFS_DEFAULT_GID", ""),
+        default_uid=environ.get("NFS_DEFAULT_UID", "") if settings.default_uid == "" else settings.default_uid,
+        default_gid=environ.get("NFS_DEFAULT_GID", "") if settings.default_gid == "" else settings.default_gid,
         budget=settings.budget,
         plain_directory=settings.plain_directory,
     )
@@ -267,7 +267,7 @@ class _Reader:
             for field in ("server", "path", "mount"):
                 if not getattr(one, field):
                     self._wrong(field, "is missing")
-        if one.server and (one.server.strip() != one.server or "/" in one.server or not one.server.isprintable()):
+        if any(c.isspace() or c == "/" or not c.isprintable() for c in one.server):
             self._wrong("server", f"{one.server!r} is not a host name or address")
         names = one.provisioners or self._settings.provisioner
         if not names and not self._single:
@@ -301,7 +301,7 @@ class _Reader:
         return "/"
 
     def _value(self, field: str, parser: Callable[[str], _T], absent: _T) -> _T:
-        text: str = getattr(self._one, field)
+        text = str(getattr(self._one, field))
         if not text:
             return absent
         try:
