@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -402,10 +402,17 @@ def _raise_anew(error: Outcome, kinds: Sequence[type[Outcome]]) -> NoReturn:
     raise kind(words_of(error, kind=False)) from error
 
 
+def _plain_mapping(value: Any) -> Any:
+    """Any mapping is promised to do, not only a dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a value of type {type(value).__name__} is nothing the API could store")
+
+
 def _checked(answer: T, kind: type[T]) -> T:
     """A copy that shares nothing with the plugin's object, with every field of its declared type."""
     try:
-        return msgspec.convert(msgspec.to_builtins(answer, str_keys=False), kind)
+        return msgspec.convert(msgspec.to_builtins(answer, enc_hook=_plain_mapping), kind)
     except (msgspec.ValidationError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise PluginError(f"the {kind.__name__} it returned is wrong: {words_of(error, kind=False)}") from error
 

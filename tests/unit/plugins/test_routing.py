@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -146,7 +147,8 @@ async def test_an_outcome_of_provision_comes_out_as_it_is(
         (errors.ConfigurationError("x"), "ConfigurationError: x"),
         (lambda request: Provisioned(source={"nfs": {}}, capacity="1Gi"), "Expected `int | null`, got `str`"),  # type: ignore[arg-type]
         (lambda request: Provisioned(source={"nfs": {}}, notes=("x",)), "Expected `object`, got `str`"),  # type: ignore[arg-type]
-        (lambda request: Provisioned(source={"nfs": object()}), "is wrong"),
+        (lambda request: Provisioned(source={"nfs": object()}), "a value of type object is nothing"),
+        (lambda request: Provisioned(source={"nfs": {}}, record={"size": 5}), "Expected `str`, got `int`"),  # type: ignore[dict-item]
         (lambda request: Provisioned(source=None), "Expected `object`, got `null`"),  # type: ignore[arg-type]
         (lambda request: Provisioned(source={1: {}}), "wrong"),  # type: ignore[dict-item]
     ],
@@ -204,6 +206,31 @@ async def test_one_shared_object_returned_twice_is_two_objects(
     assert first == second == shared
     first.source["nfs"]["server"] = "changed"
     assert second.source["nfs"]["server"] == shared.source["nfs"]["server"] == "s"
+
+
+async def test_any_mapping_will_do(make_backend: Any, backend_class: Any, request_: ProvisionRequest) -> None:
+    source = MappingProxyType({"nfs": MappingProxyType({"server": "s"})})
+    backend = make_backend(answering(backend_class, "provision", lambda request: Provisioned(source=source)))
+    assert (await backend.provision(request_)).source == {"nfs": {"server": "s"}}
+
+
+async def test_a_wrapper_that_fails_is_named_and_not_the_owner(
+    make_plugin: MakePlugin, clock: FakeClock, backend_class: Any, request_: ProvisionRequest
+) -> None:
+    namespace: dict[str, Any] = {"__name__": "audit_package", "hookimpl": hookimpl}
+    exec(
+        "class Audit:\n"
+        "    @hookimpl(wrapper=True)\n"
+        "    def provision(self):\n"
+        "        made = yield\n"
+        "        raise KeyError('a bug of the audit')\n",
+        namespace,
+    )
+    owner, audit = make_plugin("owner", backend_class), make_plugin("audit", namespace["Audit"])
+    backend = PluginBackend(owner, [owner, audit], observers=Observers([]), clock=clock)
+    with pytest.raises(errors.InBackground, match=r"plugin audit \(audit-package 1\.0\): provision failed: KeyError"):
+        await backend.provision(request_)
+    backend.close()
 
 
 @pytest.mark.parametrize("kind", [errors.Ignored, errors.VolumeInUse, errors.DeleteError])
