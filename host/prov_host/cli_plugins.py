@@ -169,7 +169,10 @@ def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
             row = rows[plugin.name, plugin.candidate.distribution]
             row.status, row.hooks, row.wrappers = "ok", plugin.hooks, plugin.wrappers
         configured = configure(
-            loaded.working, lambda plugin, kind: settings.for_plugin(plugin.name, kind), _offline, limit=limit
+            loaded.working,
+            lambda plugin, kind: settings.for_plugin(plugin.name, kind),
+            lambda plugin: _offline(plugin, settings.host.node_name),
+            limit=limit,
         )
         failures += configured.failures
         threads = count_by_plugin(threading.enumerate(), loaded.working)
@@ -223,7 +226,7 @@ def _print(rows: Sequence[_Row], *, everything: bool) -> None:
         click.echo("\nOnly selected plugins (--plugin NAME) are loaded; --all loads every one and shows how it is.")
 
 
-def _offline(plugin: Plugin) -> Any:
+def _offline(plugin: Plugin, node_name: str) -> Any:
     from prov_host.context import PluginContext
 
-    return PluginContext(plugin.name)
+    return PluginContext(plugin.name, node_name=node_name)
