@@ -53,6 +53,7 @@ class Scratch:
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_ROOT_USER_ACTION": "ignore",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # an author's environment has pytest, and not our pytest plugins
             **(variables or {}),
         }
         self._state = directory / "state.sh"
