@@ -202,7 +202,7 @@ def apply(
     }
     disputed = {other: paths for other, paths in disputed.items() if paths}
     if disputed and not force:
-        raise _conflicts(disputed)
+        raise _conflicts(resource, disputed)
     for other, paths in disputed.items():
         entries[other] = (entries[other][0] - paths, entries[other][1])
     merged = _merge(current, config, schema)
@@ -288,11 +288,11 @@ def _managed(resource: ResourceType, entries: Entries) -> list[Object]:
     return managed
 
 
-def _conflicts(disputed: Mapping[tuple[str, str, str], set[Path]]) -> ApiFailure:
+def _conflicts(resource: ResourceType, disputed: Mapping[tuple[str, str, str], set[Path]]) -> ApiFailure:
     causes, told = [], []
     for (manager, operation, _), paths in disputed.items():
         names = sorted(_spelled(path) for path in paths)
-        who = f'"{manager}"' + (" using v1" if operation == "Update" else "")
+        who = f'"{manager}"' + (f" using {resource.api_version}" if operation == "Update" else "")
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": name} for name in names
         ]

@@ -54,6 +54,9 @@ def json_patch(target: Any, operations: Any) -> Any:
             "Request entity too large: The allowed maximum operations in a JSON patch is "
             f"{_MAX_OPERATIONS}, got {len(operations)}",
         )
+    if not all(isinstance(operation, Mapping) for operation in operations):
+        why = "json: cannot unmarshal into Go value of type handlers.jsonPatchOp"
+        raise bad_request(f"error decoding patch: {why}")
     try:
         for operation in operations:
             target = _apply(target, operation)
@@ -67,6 +70,7 @@ def _apply(target: Any, operation: Mapping[str, Any]) -> Any:
     op, path = operation["op"], _pointer(operation["path"])
     if op == "test":
         found = _lookup(target, path, missing=None)
+        # Like the real server's library: a missing member is null, a missing parent is an error.
         if not _equal(found, operation.get("value")):
             raise ValueError("test failed")
         return target
@@ -75,8 +79,8 @@ def _apply(target: Any, operation: Mapping[str, Any]) -> Any:
     if op == "remove":
         return _remove(target, path)
     if op == "replace":
-        _lookup(target, path)
-        return operation["value"] if not path else _add(_remove(target, path), path, operation["value"])
+        # Like the real server's library, which makes a missing member of an object that is there.
+        return _replace(target, path, operation["value"]) if path else operation["value"]
     if op == "copy":
         return _add(target, path, _lookup(target, _pointer(operation["from"])))
     if op == "move":
@@ -103,14 +107,20 @@ _REQUIRED = object()
 
 
 def _lookup(target: Any, path: Sequence[str], *, missing: Any = _REQUIRED) -> Any:
-    for part in path:
-        try:
-            target = target[_index(part, len(target))] if isinstance(target, list) else target[part]
-        except LookupError:
-            if missing is _REQUIRED:
-                raise
+    """What is at a path; ``missing`` if only the last step leads nowhere."""
+    for step, part in enumerate(path, start=1):
+        if isinstance(target, Mapping) and part not in target and missing is not _REQUIRED and step == len(path):
             return missing
+        target = target[_index(part, len(target))] if isinstance(target, list) else target[part]
     return target
+
+
+def _replace(target: Any, path: Sequence[str], value: Any) -> Any:
+    part, rest = path[0], path[1:]
+    copy: Any = list(target) if isinstance(target, list) else dict(target)
+    key: Any = _index(part, len(copy)) if isinstance(copy, list) else part
+    copy[key] = _replace(copy[key], rest, value) if rest else value
+    return copy
 
 
 def _index(part: str, length: int) -> int:

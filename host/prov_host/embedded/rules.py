@@ -13,7 +13,7 @@ from typing import Any
 from prov_host.embedded import volume_rules
 from prov_host.embedded.failures import FieldError, bad_request, forbidden, invalid
 from prov_host.embedded.types import ResourceType
-from prov_host.embedded.validation import check_metadata, check_metadata_update
+from prov_host.embedded.validation import check_metadata, check_metadata_update, qualified_name_problems
 
 __all__ = ["BOUND_FINALIZERS", "create", "update"]
 
@@ -108,7 +108,7 @@ def update(
             new[part] = old[part]
         else:
             new.pop(part, None)
-    errors = check_metadata_update(metadata, old["metadata"])
+    errors = check_metadata_update(resource, metadata, old["metadata"])
     if kind == "persistentvolumeclaims" and not status:
         volume_rules.keep_claim(new, old)
         errors += volume_rules.check_claim_update(new, old)
@@ -215,6 +215,8 @@ def _check_event(event: Object) -> list[FieldError]:
         errors.append(FieldError.wrong("involvedObject.namespace", about, "does not match event.namespace"))
     if event.get("eventTime") is not None:
         errors += [FieldError.required(field) for field in _NEW_STYLE_EVENT if not event.get(field)]
+        name = event["reportingComponent"]
+        errors += [FieldError.wrong("reportingComponent", name, why) for why in qualified_name_problems(name)]
     return errors
 
 

@@ -112,12 +112,12 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
     return errors
 
 
-def _finalizer_errors(finalizers: list[str]) -> list[FieldError]:
+def _finalizer_errors(finalizers: list[str], *, strict: bool) -> list[FieldError]:
     errors = []
     for index, name in enumerate(finalizers):
         problems = qualified_name_problems(name)
         errors += [FieldError.wrong("metadata.finalizers", name, problem) for problem in problems]
-        if not problems and "/" not in name and name not in _STANDARD_FINALIZERS:
+        if strict and not problems and "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(FieldError.wrong(f"metadata.finalizers[{index}]", name, why))
     return errors
@@ -135,10 +135,10 @@ def check_metadata(resource: ResourceType, metadata: Mapping[str, Any]) -> list[
         errors += [FieldError.wrong("metadata.name", name, problem) for problem in check_name(resource, name)]
     else:
         errors.append(FieldError.required("metadata.name", "name or generateName is required"))
-    return errors + _check_common(metadata)
+    return errors + _check_common(resource, metadata)
 
 
-def _check_common(metadata: Mapping[str, Any]) -> list[FieldError]:
+def _check_common(resource: ResourceType, metadata: Mapping[str, Any]) -> list[FieldError]:
     errors = []
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     if labels:
@@ -165,11 +165,12 @@ def _check_common(metadata: Mapping[str, Any]) -> list[FieldError]:
             if not owner[field]
         ]
     if metadata.get("finalizers"):
-        errors += _finalizer_errors(metadata["finalizers"])
+        # The real server asks leases, alone of these kinds, for nothing more than a name.
+        errors += _finalizer_errors(metadata["finalizers"], strict=resource.plural != "leases")
     return errors
 
 
-def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
+def check_metadata_update(resource: ResourceType, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
     """What is wrong with an update's metadata; name and namespace were compared with the path before."""
     errors = []
     if "deletionTimestamp" in old:
@@ -184,4 +185,4 @@ def check_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> lis
             errors.append(FieldError.forbidden("metadata.finalizers", why))
     if new.get("uid", old["uid"]) != old["uid"]:
         errors.append(FieldError.wrong("metadata.uid", new["uid"], "field is immutable"))
-    return errors + _check_common(new)
+    return errors + _check_common(resource, new)

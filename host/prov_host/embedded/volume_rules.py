@@ -199,7 +199,7 @@ def _source_errors(spec: Object) -> list[FieldError]:
             errors.append(FieldError.required(f"{where}.server"))
         if not source["path"]:
             errors.append(FieldError.required(f"{where}.path"))
-        elif not source["path"].startswith("/"):
+        if not source["path"].startswith("/"):
             errors.append(FieldError.wrong(f"{where}.path", source["path"], "must be an absolute path"))
     elif name in {"hostPath", "local"}:
         if not source["path"]:
