@@ -52,28 +52,35 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Arrivals:
-    """When each object came to a state, seen by a watch in a thread of its own."""
+    """When each object came to a state and when it was gone, seen by a watch in a thread of its own."""
 
     def __init__(self, client: ApiClient, kind: str, namespace: str | None = None, *, bound: bool = False) -> None:
         self.times: dict[str, float] = {}
         self.gone: dict[str, float] = {}
+        self.error = ""
+        self._where = (kind, namespace)
         self._bound = bound
-        # The thread has a connection pool of its own: a watch keeps its connection.
+        # A connection pool of its own: a watch keeps its connection.
         self._client = ApiClient(client.url, token=client.token, ca_file=client.ca_file)
-        self._events = self._client.watch(
-            kind, namespace, since=client.list_version(kind, namespace), metadata_only=not bound
-        )
-        threading.Thread(target=self._follow, daemon=True).start()
+        self._version = client.list_version(kind, namespace)
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def _follow(self) -> None:
-        with contextlib.suppress(Exception):  # the API server stops before the watch does
-            for event in self._events:
-                obj = event["object"]
-                name = obj["metadata"]["name"]
-                if event["type"] == "DELETED":
-                    self.gone[name] = time.monotonic()
-                elif not self._bound or obj["status"].get("phase") == "Bound":
-                    self.times.setdefault(name, time.monotonic())
+    def _run(self) -> None:
+        try:
+            while True:
+                for event in self._client.watch(*self._where, since=self._version, metadata_only=not self._bound):
+                    self._see(event["type"], event["object"])
+                # The API server ends a watch whose client is too slow for it; the next one begins where it ended.
+        except Exception as error:  # noqa: BLE001  # shown by who waits; at the end it is the API server's own end
+            self.error = repr(error)
+
+    def _see(self, change: str, obj: dict[str, Any]) -> None:
+        name = obj["metadata"]["name"]
+        self._version = obj["metadata"]["resourceVersion"]
+        if change == "DELETED":
+            self.gone[name] = time.monotonic()
+        elif not self._bound or obj["status"].get("phase") == "Bound":
+            self.times.setdefault(name, time.monotonic())
 
 
 def requests_counted(client: ApiClient) -> dict[tuple[str, str], float]:
@@ -203,7 +210,7 @@ def measure(contender: Contender, claims: int, *, bound: bool, directory: Path, 
                 lambda: len(arrivals.times) >= claims,
                 timeout=timeout,
                 interval=0.02,
-                what=lambda: f"{len(arrivals.times)} of {claims} claims are done",
+                what=lambda: f"{len(arrivals.times)} of {claims} claims are done {arrivals.error}",
             )
             elapsed = max(arrivals.times.values()) - start
             time.sleep(2)  # events are written after the volumes
@@ -231,7 +238,7 @@ def measure(contender: Contender, claims: int, *, bound: bool, directory: Path, 
                     lambda: len(volumes.gone) >= claims,
                     timeout=timeout,
                     interval=0.02,
-                    what=lambda: f"{len(volumes.gone)} of {claims} volumes are gone",
+                    what=lambda: f"{len(volumes.gone)} of {claims} volumes are gone {volumes.error}",
                 )
                 result["deleted_per_second"] = round(claims / (max(volumes.gone.values()) - start), 1)
             else:
@@ -302,6 +309,7 @@ def main() -> int:
                         directory=directory,
                         timeout=options.timeout,
                     )
+                    print(json.dumps(results[contender.name][phase]), flush=True)
                 except MissingPart as error:
                     print(error, file=sys.stderr)
                     return 1
