@@ -38,6 +38,8 @@ from prov_host import (
 )
 from prov_host.safedir import Sys, UnsafeName, normalize_absolute, relative_parts
 
+from .metrics import Metrics
+from .nodes import HOSTNAME_LABEL, GoneNodes, only_hostname
 from .parameters import Wanted, directory_name, read_request
 from .settings import HostpathSettings, Place, Placement, resolve
 from .storage import OpenStorage, Owner, Storage, StorageError, empty, words
@@ -48,9 +50,9 @@ PROV_HOST_API = 1
 
 logger = logging.getLogger(__name__)
 
-_HOSTNAME_LABEL = "kubernetes.io/hostname"
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 _EMPTY_TRASH_EVERY = 2.0
+_MEASURE_EVERY = 60.0
 # Every node's process may forget a gone node's volume; each waits a little longer by chance, so that one does it.
 _STAGGER = 600.0
 
@@ -74,8 +76,6 @@ class HostpathPlugin:
         self._environ = os.environ if environ is None else environ
         self._chance = chance or random.Random()  # noqa: S311 - spreads work, hides nothing
         self._stop = threading.Event()
-        self._waiting: dict[str, float] = {}  # uid -> when it was first seen waiting for another node
-        self._lock = threading.Lock()
 
     @hookimpl
     def settings_type(self) -> type[HostpathSettings]:
@@ -89,8 +89,12 @@ class HostpathPlugin:
         self._host = host
         self._placement: Placement = resolve(settings, self._node_name(host))
         self._storages = tuple(Storage(place, self._sys) for place in self._placement.places)
-        self._stagger = self._chance.uniform(0, _STAGGER)
+        limit = self._placement.forget_after
+        self._gone = GoneNodes(host, None if limit is None else limit + self._chance.uniform(0, _STAGGER))
+        self._trash_problems: dict[str, list[str]] = {}
+        self._metrics: Metrics | None = None
         host.every("empty the trash", _EMPTY_TRASH_EVERY, self.empty_trash)
+        host.every("measure the directories", _MEASURE_EVERY, self.measure)
 
     @hookimpl
     def provisioners(self) -> Sequence[str]:
@@ -125,17 +129,17 @@ class HostpathPlugin:
         if self._settings.scope == "single-node":
             return True  # nobody else would tell the scheduler that the other node cannot hold it
         if not selected_node:
-            node = _only_node(storage_class)
+            node = only_hostname(storage_class)
             if not node:
                 logger.warning(
                     "%s waits: with one process per node, the class %s needs volumeBindingMode WaitForFirstConsumer, "
                     "or allowedTopologies with one %s",
                     claim.key,
                     storage_class.name,
-                    _HOSTNAME_LABEL,
+                    HOSTNAME_LABEL,
                 )
             return node == self._placement.hostname
-        return self._given_up(claim.uid)
+        return self._gone.given_up(claim.uid)
 
     @hookimpl
     def should_delete(self, volume: Volume) -> bool:
@@ -145,23 +149,7 @@ class HostpathPlugin:
         node = volume.record.get("node", "")
         if node == self._placement.node or (not node and self._settings.scope == "single-node"):
             return True
-        return bool(node) and volume.phase == "Released" and self._given_up(volume.uid)
-
-    def _given_up(self, uid: str) -> bool:
-        """Whether something has waited for another node for longer than that node may take."""
-        limit = self._placement.forget_after
-        if limit is None or not uid:
-            return False
-        now = self._host.clock.monotonic()
-        with self._lock:
-            if len(self._waiting) > 10_000:
-                self._forget_the_settled()
-            since = self._waiting.setdefault(uid, now)
-        return now - since >= limit + self._stagger
-
-    def _forget_the_settled(self) -> None:
-        there = {claim.uid for claim in self._host.claims()} | {volume.uid for volume in self._host.volumes()}
-        self._waiting = {uid: since for uid, since in self._waiting.items() if uid in there}
+        return bool(node) and volume.phase == "Released" and self._gone.given_up(volume.uid)
 
     # --- provision --------------------------------------------------------------------------------------------
 
@@ -200,7 +188,7 @@ class HostpathPlugin:
     def _answer(self, place: Place, owner: Owner, wanted: Wanted, identity: str) -> Provisioned:
         path = f"{place.node_path}/{owner.name}"
         source = {"path": path, "type": "Directory"} if wanted.source == "hostPath" else {"path": path}
-        expression = {"key": _HOSTNAME_LABEL, "operator": "In", "values": [self._placement.hostname]}
+        expression = {"key": HOSTNAME_LABEL, "operator": "In", "values": [self._placement.hostname]}
         return Provisioned(
             source={wanted.source: source},
             node_affinity={"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
@@ -277,7 +265,7 @@ class HostpathPlugin:
         node = volume.record.get("node", "")
         if not node or node == self._placement.node:
             return None
-        if not self._given_up(volume.uid):
+        if not self._gone.given_up(volume.uid):
             raise DeleteError(f"{volume.name} is on the node {node}, and this host serves {self._placement.node}")
         path = f"{volume.record.get('directory', '')}/{volume.record.get('name', '')}"
         return Removed(
@@ -326,14 +314,10 @@ class HostpathPlugin:
         """Another volume of this node whose path is the same, inside or above."""
         for other in self._host.volumes():
             source = other.spec.local or other.spec.host_path
-            if (
-                not source
-                or other.name == volume.name
-                or other.record.get("node", "") not in ("", self._placement.node)
-            ):
+            theirs = _normal(source.get("path")) if source and other.name != volume.name else ""
+            if not theirs or (relative_parts(theirs, path) is None and relative_parts(path, theirs) is None):
                 continue
-            theirs = _normal(source.get("path"))
-            if theirs and (relative_parts(theirs, path) is not None or relative_parts(path, theirs) is not None):
+            if other.record.get("node", "") in ("", self._placement.node):
                 return other.name
         return ""
 
@@ -361,8 +345,23 @@ class HostpathPlugin:
                 logger.debug("the trash of %s waits: %s", storage.place.path, words(error))
                 continue
             with trash:
-                for problem in empty(trash, self._stop.is_set):
+                problems = empty(trash, self._stop.is_set)
+            # The same problem again and again (a tenant's files that this user may not remove) is told once.
+            if problems != self._trash_problems.get(storage.place.path, []) and not self._stop.is_set():
+                self._trash_problems[storage.place.path] = problems
+                for problem in problems:
                     logger.warning("the trash of %s: %s", storage.place.path, problem)
+
+    def measure(self) -> None:
+        """Tell the metrics how much room there is. Called by the host again and again, in a thread of its own."""
+        if self._metrics is None:
+            self._metrics = Metrics(self._host)
+        for storage in self._storages:
+            try:
+                with self._open(storage) as opened:
+                    self._metrics.measured(storage.place.path, opened.room(), len(opened.owners()))
+            except (StorageError, OSError) as error:
+                logger.debug("%s is not measured: %s", storage.place.path, words(error))
 
     def _open(self, storage: Storage) -> contextlib.AbstractContextManager[OpenStorage]:
         return storage.opened(recorded=functools.partial(self._recorded, storage.place))
@@ -387,19 +386,6 @@ class HostpathPlugin:
         name = socket.gethostname().lower()
         logger.info("no node name was given; the name of this machine, %s, is taken for it", name)
         return name
-
-
-def _only_node(storage_class: StorageClass) -> str:
-    """The one hostname that a class's allowedTopologies leave, or ""."""
-    terms = storage_class.allowed_topologies or ()
-    values = [
-        value
-        for term in terms
-        for expression in term.get("matchLabelExpressions") or ()
-        if expression.get("key") == _HOSTNAME_LABEL
-        for value in expression.get("values") or ()
-    ]
-    return str(values[0]) if len(values) == 1 and len(terms) == 1 else ""
 
 
 def _normal(path: object) -> str:

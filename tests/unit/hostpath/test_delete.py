@@ -205,3 +205,35 @@ def test_a_volume_that_could_not_be_saved_is_undone(hostpath: Any) -> None:
     request = make_request(make_claim(), hostpath.request().storage_class, selected_node="node-1")
     volume = make_volume(request, hostpath.running.provision(request), phase="")
     assert hostpath.running.delete(volume).message.endswith("is removed")
+
+
+def test_what_cannot_be_removed_from_the_trash_is_told_once(
+    hostpath: Any, made: Volume, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostpath.running.delete(made)
+    monkeypatch.setattr("prov_host_hostpath.plugin.empty", lambda trash, stop: ["x: Operation not permitted"])
+    for _ in range(3):
+        hostpath.plugin.empty_trash()
+    assert caplog.text.count("Operation not permitted") == 1
+    monkeypatch.setattr("prov_host_hostpath.plugin.empty", lambda trash, stop: [])
+    hostpath.plugin.empty_trash()
+    monkeypatch.setattr("prov_host_hostpath.plugin.empty", lambda trash, stop: ["x: Operation not permitted"])
+    hostpath.plugin.empty_trash()
+    assert caplog.text.count("Operation not permitted") == 2
+
+
+def test_the_metrics_tell_how_much_room_there_is(start: Any, tmp_path: Any) -> None:
+    hostpath = start(directories=[{"path": str(tmp_path / "volumes"), "budget": "3Gi"}, str(tmp_path / "other")])
+    (tmp_path / "other").mkdir()
+    hostpath.provision(make_claim(storage="1Gi"), {"directory": str(tmp_path / "volumes")})
+    # One that cannot be opened holds up no other.
+    (tmp_path / "other" / ".prov-host" / "sentinel").write_text("?")
+    seconds, job = hostpath.host.jobs["measure the directories"]
+    assert seconds == 60
+    job()
+    value = hostpath.host.registry.get_sample_value
+    labels = {"directory": str(tmp_path / "volumes")}
+    assert value("prov_host_hostpath_available_bytes", labels) == 2 * 2**30
+    assert value("prov_host_hostpath_volumes", labels) == 1
+    assert value("prov_host_hostpath_free_bytes", labels) > 0
+    assert value("prov_host_hostpath_volumes", {"directory": str(tmp_path / "other")}) is None

@@ -101,7 +101,7 @@ def test_a_volume_in_use_is_not_on_its_way_to_be_forgotten(start: Any, volume: V
     other = start("node-2", scope="per-node", gone_nodes="forget-after", forget_after="1h").plugin
     bound = make_volume(make_request(_claim(), _class()), start().running.provision(start().request()), phase="Bound")
     assert not other.should_delete(bound)
-    assert bound.uid not in other._waiting
+    assert other._gone._since == {}
 
 
 def test_a_claim_for_a_gone_node_is_given_back_to_the_scheduler(start: Any) -> None:
@@ -115,13 +115,15 @@ def test_a_claim_for_a_gone_node_is_given_back_to_the_scheduler(start: Any) -> N
 
 
 def test_the_processes_of_many_nodes_do_not_forget_at_once() -> None:
-    delays = set()
+    delays: set[Any] = set()
+    settings = HostpathSettings(gone_nodes="forget-after", forget_after="1h")
     for seed in range(20):
         plugin = HostpathPlugin(environ={}, chance=random.Random(seed))
-        plugin.configure(HostpathSettings(), FakeHost("hostpath", node_name="node-1"))
-        delays.add(plugin._stagger)
+        plugin.configure(settings, FakeHost("hostpath", node_name="node-1"))
+        delays.add(plugin._gone._limit)
     assert len(delays) == 20
-    assert max(delays) <= 600
+    assert min(delays) >= 3600
+    assert max(delays) <= 3600 + 600
 
 
 def test_what_is_settled_is_not_remembered(start: Any) -> None:
@@ -130,9 +132,9 @@ def test_what_is_settled_is_not_remembered(start: Any) -> None:
     started.host.known_claims.append(waiting)
     assert not _asks(started.plugin, waiting, "node-1")
     for _ in range(10_000):
-        started.plugin._given_up(f"gone-{_}")
-    started.plugin._given_up("another")
-    assert set(started.plugin._waiting) == {waiting.uid, "another"}
+        started.plugin._gone.given_up(f"gone-{_}")
+    started.plugin._gone.given_up("another")
+    assert set(started.plugin._gone._since) == {waiting.uid, "another"}
 
 
 def test_a_pod_must_be_told_its_node() -> None:
