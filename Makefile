@@ -4,7 +4,8 @@
 #   make test          all tests; those that need a control plane or an NFS server run where these are
 #   make e2e           only the tests against the real control plane and the real NFS server
 #   make lint          ruff, mypy, import-linter
-#   make bench         volumes per second against a real API server (BENCH_ARGS="--claims 500 --workers 8")
+#   make bench         volumes per second against a real API server, beside the Go reference where Go is installed
+#                      (BENCH_ARGS="--claims 500 --workers 8"); and what a hung backend costs another
 #   make controlplane  build etcd, kube-apiserver and kube-controller-manager into the user's cache (needs Go; half an hour, once)
 #   make docs          the documentation site, into site/
 #   make clean         remove what the targets made in this directory
@@ -59,7 +60,8 @@ lint: $(VENV)/.dev
 	@$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@$(BIN)/python bench/provision.py $(BENCH_ARGS)
+	@$(BIN)/python bench/provision.py $(if $(shell command -v go),--peer) $(BENCH_ARGS)
+	@$(BIN)/python bench/isolation.py
 
 controlplane:
 	@command -v go >/dev/null || { echo "make controlplane needs Go (see the go line of tests/controlplane/go.mod for the version)"; exit 1; }
