@@ -11,6 +11,7 @@ leases and endpoints, all at version 1. It behaves as version 1.37 does; tests/c
 
 from __future__ import annotations
 
+import logging
 import random as random_module
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +32,7 @@ from prov_host.kube.transport import Reply
 
 __all__ = ["Cluster"]
 
+logger = logging.getLogger(__name__)
 _JSON = "application/json"
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _ENDPOINTS_WARNING = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
@@ -142,6 +144,9 @@ class Cluster:
             reply = self._carry_out(target, query, headers, body)
         except ApiFailure as failure:
             reply = self._failed(failure, target)
+        except Exception:
+            logger.exception("embedded cluster: %s %s failed", method, path)
+            reply = self._failed(ApiFailure(500, "InternalError", "Internal error occurred: see the log", {}), target)
         if faults:
             reply = await self._after(faults, reply, target)
         self.requests.count(

@@ -182,7 +182,7 @@ def strategic_patch(target: Mapping[str, Any], patch: Mapping[str, Any], type: T
         return {key: value for key, value in patch.items() if key != "$patch"}
     if directive == "delete":
         return {}
-    if directive not in {None, "merge"}:
+    if directive is not None and directive != "merge":
         raise bad_request(f"unable to find api field: unknown patch type: {directive}")
     merged = dict(target)
     retain = patch.get(_RETAIN)

@@ -12,7 +12,7 @@ import msgspec
 
 from prov_host.embedded.schema import Type, listing, mapping, obj, primitive
 
-__all__ = ["RESOURCES", "ResourceType", "by_plural"]
+__all__ = ["DELETE_OPTIONS", "RESOURCES", "ResourceType", "by_plural"]
 
 _S = primitive("string")
 _S_KEEP = primitive("string", keep=True)
@@ -274,6 +274,19 @@ _POD = obj(
     spec=_RAW_KEEP,
     status=_RAW_KEEP,
 )
+
+
+DELETE_OPTIONS = obj(
+    "DeleteOptions",
+    kind=_S,
+    apiVersion=_S,
+    gracePeriodSeconds=_I64_KEEP,
+    preconditions=obj("Preconditions", uid=_S_KEEP, resourceVersion=_S_KEEP),
+    orphanDependents=_B_KEEP,
+    propagationPolicy=_S,
+    dryRun=_STRINGS,
+)
+"""The body of a delete."""
 
 
 class ResourceType(msgspec.Struct, frozen=True):

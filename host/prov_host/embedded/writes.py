@@ -21,7 +21,7 @@ from prov_host.embedded.failures import FieldError, bad_request, invalid
 from prov_host.embedded.requests import Options, Target, decode_body, propagation_errors, unsupported_media_type
 from prov_host.embedded.schema import SchemaError, clean
 from prov_host.embedded.store import Store, Stored, Table
-from prov_host.embedded.types import ResourceType
+from prov_host.embedded.types import DELETE_OPTIONS, ResourceType
 
 __all__ = ["Outcome", "Writer"]
 
@@ -358,7 +358,7 @@ class Writer:
         old = table.get(target.key)
         if old is None:
             raise failures.not_found(resource.plural, resource.group, target.name)
-        self._check_preconditions(resource, old, wishes.get("preconditions") or {})
+        self._check_preconditions(resource, old, wishes.get("preconditions", {}))
         return self.remove(table, target.key, dry_run=dry_run)
 
     @staticmethod
@@ -366,12 +366,12 @@ class Writer:
         if not body.strip():
             return {}
         try:
-            wishes = msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+            wishes: Object = clean(msgspec.json.decode(body), DELETE_OPTIONS)
+        except (msgspec.DecodeError, SchemaError) as error:
             raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-        if not isinstance(wishes, dict) or wishes.get("kind", "DeleteOptions") != "DeleteOptions":
+        if wishes.get("kind", "DeleteOptions") != "DeleteOptions":
             raise bad_request("expected DeleteOptions")
-        errors = propagation_errors(wishes.get("propagationPolicy") or "")
+        errors = propagation_errors(wishes.get("propagationPolicy", ""))
         if errors:
             raise invalid("DeleteOptions", "meta.k8s.io", "", errors)
         return wishes

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prov_host.embedded.quantities import canonical, compare
@@ -39,6 +39,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 SUFFIXES = st.sampled_from(["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"])
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), SUFFIXES)
 def test_the_canonical_form_means_the_same_number_of_bytes(number: int, suffix: str) -> None:
     text = f"{number}{suffix}"
@@ -46,6 +47,7 @@ def test_the_canonical_form_means_the_same_number_of_bytes(number: int, suffix: 
     assert canonical(canonical(text)) == canonical(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), SUFFIXES, st.integers(0, 10**6), SUFFIXES)
 def test_comparison_is_by_value(left: int, left_suffix: str, right: int, right_suffix: str) -> None:
     a, b = f"{left}{left_suffix}", f"{right}{right_suffix}"
