@@ -39,6 +39,9 @@ class RunningHost:
         clock: the host's clock; the real one by default. A :class:`prov_host.testing.FakeClock` is moved with
             :meth:`advance`.
 
+    Attributes:
+        registry: the host's metrics.
+
     Raises:
         ConfigurationError: on entering, with every problem.
 
@@ -59,6 +62,7 @@ class RunningHost:
         self._plugins = dict(plugins)
         self._tables = dict(settings or {})
         self._options = dict(options or {})
+        self.registry = CollectorRegistry()
         self._host: Host
         self._done: concurrent.futures.Future[int]
 
@@ -99,7 +103,7 @@ class RunningHost:
 
     def metric(self, name: str, labels: Mapping[str, str] | None = None) -> float:
         """The value of a metric, 0 if nothing was counted."""
-        return self._registry.get_sample_value(name, dict(labels or {})) or 0.0
+        return self.registry.get_sample_value(name, dict(labels or {})) or 0.0
 
     def _prepare(self) -> Callable[[], Host]:
         """What the command line does before the event loop starts."""
@@ -113,12 +117,11 @@ class RunningHost:
         candidates += [one for one in installed if self._plugins.get(one.name, one) is None]
         read = read_settings({"plugin": names, **self._options}, environment={}, installed=names)
         settings = msgspec.structs.replace(read, tables=self._tables)
-        self._registry = CollectorRegistry()
         loaded = load(names, candidates)
         loaded.raise_if_asked()
         contexts = {
             plugin.name: PluginContext(
-                plugin.name, node_name=settings.host.node_name, clock=self.clock, registry=self._registry
+                plugin.name, node_name=settings.host.node_name, clock=self.clock, registry=self.registry
             )
             for plugin in loaded.working
         }

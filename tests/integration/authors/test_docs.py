@@ -17,7 +17,7 @@ from docpages import Page, Scratch, blocks_of
 from docpages.blocks import BadBlock
 from docpages.page import _matches
 from prov_host.host_options import options
-from prov_host.testing import PROMISES, EmbeddedCluster
+from prov_host.testing import PROMISES, EmbeddedCluster, RunningHost
 from prov_host_hostpath import Directory, HostpathSettings, NodeSettings
 
 REPOSITORY = Path(__file__).parents[3]
@@ -85,6 +85,31 @@ def test_every_setting_of_hostpath_is_listed(kind: type[msgspec.Struct]) -> None
     section = (DOCS / "how-to" / "node-local-volumes.md").read_text()
     for field in msgspec.structs.fields(kind):
         assert f"`{field.name}`" in section, field.name
+
+
+def test_every_metric_of_the_host_is_explained(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    root = tmp_path / "volumes"
+    root.mkdir()
+    settings = {"hostpath": {"directories": [str(root)]}}
+    with RunningHost(cluster, {"hostpath": None}, settings=settings) as host:
+        cluster.create_class("prov-host/hostpath")
+        cluster.create_claim()
+        cluster.wait_bound()
+        families = list(host.registry.collect())
+    named = {family.name + {"counter": "_total", "info": "_info"}.get(family.type, "") for family in families}
+    explained = set()
+    for page in ("operations.md", "how-to/node-local-volumes.md"):
+        explained |= set(
+            re.findall(r"`((?:controller|workqueue|rest_client|prov_host)_[a-z_]+)`", (DOCS / page).read_text())
+        )
+    assert named == explained
+
+
+def test_every_event_of_the_controller_is_explained() -> None:
+    text = (DOCS / "operations.md").read_text()
+    for module in (REPOSITORY / "host" / "prov_host" / "controller").glob("*.py"):
+        for reason in re.findall(r'"(?:Normal|Warning)",\s*"(?!Warning)([A-Z][A-Za-z]+)"', module.read_text()):
+            assert f"`{reason}`" in text, f"{module.name}: {reason}"
 
 
 def test_every_promise_is_listed() -> None:
