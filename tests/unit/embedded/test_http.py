@@ -54,8 +54,9 @@ async def test_a_client_that_leaves_takes_its_watch_with_it() -> None:
     table = cluster.store.tables["leases.coordination.k8s.io"]
     async with serve(cluster) as server:
         async with aiohttp.ClientSession() as session:
-            await session.get(server.url + LEASES, params={"watch": "true"})
+            answer = await session.get(server.url + LEASES, params={"watch": "true"})
             assert len(table.watchers) == 1
+            answer.close()
         for _ in range(100):
             if not table.watchers:
                 break
