@@ -94,6 +94,8 @@ class BackendContract:
             wrong = running.check()
         if wrong:
             broken("backend", f"check says about a fresh storage: {'; '.join(wrong)}")
+        with keeping("backend", "closing"):
+            running.close()
         if backend.exists is None and "inventory" not in running.hooks:
             pytest.fail(
                 "The suite cannot see the storage: implement the hook `inventory`, or give BackendUnderTest "

@@ -41,8 +41,9 @@ from prov_host.safedir import Sys, UnsafeName, normalize_absolute, relative_part
 from .metrics import Metrics
 from .nodes import HOSTNAME_LABEL, GoneNodes, only_hostname
 from .parameters import Wanted, directory_name, read_request
+from .records import Owner, StorageError
 from .settings import HostpathSettings, Place, Placement, resolve
-from .storage import OpenStorage, Owner, Storage, StorageError, empty, words
+from .storage import OpenStorage, Storage, empty, words
 
 __all__ = ["PROV_HOST_API", "HostpathPlugin"]
 
@@ -359,7 +360,7 @@ class HostpathPlugin:
         for storage in self._storages:
             try:
                 with self._open(storage) as opened:
-                    self._metrics.measured(storage.place.path, opened.room(), len(opened.owners()))
+                    self._metrics.measured(storage.place.path, opened.room(), opened.count())
             except (StorageError, OSError) as error:
                 logger.debug("%s is not measured: %s", storage.place.path, words(error))
 

@@ -21,47 +21,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from prov_host.safedir import Dir, RealSys, Sys, UnsafeName, check_name, remove_tree
+from prov_host.safedir import Dir, RealSys, Sys, remove_tree
 
+from .ledger import Ledger
+from .records import Owner, StorageError, decoded, key_of
 from .settings import Place
 
-__all__ = ["PRIVATE", "Owner", "Room", "Storage", "StorageError", "key_of"]
+__all__ = ["PRIVATE", "OpenStorage", "Room", "Storage", "empty", "words"]
 
 PRIVATE = ".prov-host"
 _FOLDERS = ("owners", "making", "archive", "trash")
-
-
-class StorageError(Exception):
-    """Something about the directory is not as it must be; the message is for the user. Since 0.1."""
-
-
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a directory is, as written beside it. Since 0.1.
-
-    Attributes:
-        pv_name: the volume.
-        name: its directory's name.
-        claim: ``namespace/name`` it was made for.
-        claim_uid: that claim's uid.
-        provisioner: the provisioner name it was made under.
-        size: bytes asked for.
-        made: when, for people.
-    """
-
-    pv_name: str
-    name: str
-    claim: str = ""
-    claim_uid: str = ""
-    provisioner: str = ""
-    size: int = 0
-    made: str = ""
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -81,13 +56,8 @@ class Room(msgspec.Struct, frozen=True):
         return max(min(self.free, self.unpromised), 0)
 
 
-def key_of(pv_name: str) -> str:
-    """The name of a volume's files in the private area. Callable from any thread. Since 0.1."""
-    return hashlib.sha256(pv_name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-
-
 class Storage:
-    """A base directory. Every operation opens it anew and holds its lock, so nothing is remembered in between.
+    """A base directory. Every operation opens it anew and holds its lock; only the sizes are remembered in between.
 
     Args:
         place: where it is.
@@ -99,6 +69,7 @@ class Storage:
     def __init__(self, place: Place, sys: Sys | None = None) -> None:
         self.place = place
         self._sys = sys or RealSys()
+        self._ledger = Ledger()
 
     def opened(self, *, recorded: Callable[[], frozenset[str]]) -> contextlib.AbstractContextManager[OpenStorage]:
         """Open, prove and lock the directory.
@@ -129,7 +100,7 @@ class Storage:
             fcntl.flock(lock, fcntl.LOCK_EX)
             identity = self._identity(private, recorded)
             folders = {name: stack.enter_context(private.ensure(name, 0o700)) for name in _FOLDERS}
-            yield OpenStorage(self.place, identity, root, folders)
+            yield OpenStorage(self.place, identity, root=root, folders=folders, ledger=self._ledger, lock=lock)
 
     def problems(self, *, recorded: Callable[[], frozenset[str]]) -> list[str]:
         """What is wrong with it, a sentence each, for readiness; changes nothing on it."""
@@ -192,10 +163,14 @@ class OpenStorage:
         identity: which storage it is.
     """
 
-    def __init__(self, place: Place, identity: str, root: Dir, folders: dict[str, Dir]) -> None:
+    def __init__(
+        self, place: Place, identity: str, *, root: Dir, folders: dict[str, Dir], ledger: Ledger, lock: int
+    ) -> None:
         self.place = place
         self.identity = identity
         self._root = root
+        self._ledger = ledger
+        self._lock = lock
         self._owners, self._making = folders["owners"], folders["making"]
         self._archive, self._trash = folders["archive"], folders["trash"]
 
@@ -206,7 +181,7 @@ class OpenStorage:
     def owner(self, pv_name: str) -> Owner | None:
         """The record of a volume, None if there is none."""
         data = self._owners.read_file(f"{key_of(pv_name)}.json")
-        owner = None if data is None else _decoded(data, self._owners.at(key_of(pv_name)))
+        owner = None if data is None else decoded(data, self._owners.at(key_of(pv_name)))
         if owner is not None and owner.pv_name != pv_name:
             raise StorageError(f"the record of {pv_name} in {self._owners.path} names {owner.pv_name}")
         return owner
@@ -217,16 +192,22 @@ class OpenStorage:
         for name in self._owners.names():
             data = self._owners.read_file(name) if name.endswith(".json") else None
             if data is not None:
-                found.append(_decoded(data, self._owners.at(name)))
+                found.append(decoded(data, self._owners.at(name)))
         return found
 
-    def room(self, *, but: str = "") -> Room:
-        """How much is left, not counting the volume `but`."""
+    def room(self) -> Room:
+        """How much is left."""
         space = self._root.space()
         total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
         budget = total - self.place.reserve if self.place.budget is None else self.place.budget
-        promised = sum(owner.size for owner in self.owners() if owner.pv_name != but)
-        return Room(free - self.place.reserve, budget - promised)
+        return Room(free - self.place.reserve, budget - sum(self._sizes().values()))
+
+    def count(self) -> int:
+        """How many volumes there are."""
+        return len(self._sizes())
+
+    def _sizes(self) -> Mapping[str, int]:
+        return self._ledger.sizes(self._lock, lambda: {owner.pv_name: owner.size for owner in self.owners()})
 
     def has(self, owner: Owner) -> bool:
         """Whether the volume's directory is in its place, whole."""
@@ -257,13 +238,18 @@ class OpenStorage:
             raise StorageError(
                 f"{self.path_of(name)} exists and was not made by us; move it away and it is tried again"
             )
+        with self._ledger.changing(self._lock, wanted.pv_name, wanted.size):
+            self._make(key, wanted, mode=mode, uid=uid, gid=gid)
+        return wanted
+
+    def _make(self, key: str, wanted: Owner, *, mode: int, uid: int, gid: int) -> None:
         done = False
         try:
             self._clear(key)  # what a crash left of an earlier try
             # The record first: whatever happens from here on, asking again finds it and goes on.
             self._owners.write_file(f"{key}.json", msgspec.json.encode(wanted), temporary=f"{key}.new")
             self._making.make(key, mode, uid=uid, gid=gid).close()
-            self._making.install(key, self._root, name, reserved=True)
+            self._making.install(key, self._root, wanted.name, reserved=True)
             done = True
             self._root.sys.fsync(self._root.fd)
         except BaseException as error:
@@ -276,7 +262,6 @@ class OpenStorage:
             except OSError as cleaning:
                 error.add_note(f"and what was made of it could not be removed: {words(cleaning)}")
             raise
-        return wanted
 
     def throw_away(self, owner: Owner) -> None:
         """Move a volume's directory into the trash, and forget whose it was."""
@@ -284,7 +269,11 @@ class OpenStorage:
         if self.has(owner):
             self._root.install(owner.name, self._trash, self._free_name(self._trash, key))
             self._root.sys.fsync(self._root.fd)
-        self._owners.unlink(f"{key}.json")
+        self._forget(owner)
+
+    def _forget(self, owner: Owner) -> None:
+        with self._ledger.changing(self._lock, owner.pv_name, None):
+            self._owners.unlink(f"{key_of(owner.pv_name)}.json")
 
     def put_aside(self, owner: Owner, when: str) -> str:
         """Move a volume's directory into the archive, under a name that tells what it was.
@@ -303,7 +292,7 @@ class OpenStorage:
             self._archive.write_file(f"{name}.json", msgspec.json.encode(owner), temporary=f"{key}.new")
             self._root.install(owner.name, self._archive, name)
             self._root.sys.fsync(self._root.fd)
-        self._owners.unlink(f"{key}.json")
+        self._forget(owner)
         return self._archive.at(name)
 
     def strangers(self) -> list[str]:
@@ -317,7 +306,7 @@ class OpenStorage:
         for entry in sorted(self._archive.entries(), key=lambda entry: entry.name):
             if entry.is_dir:
                 data = self._archive.read_file(f"{entry.name}.json")
-                owner = None if data is None else _decoded(data, self._archive.at(entry.name))
+                owner = None if data is None else decoded(data, self._archive.at(entry.name))
                 found.append((self._archive.at(entry.name), owner))
         return found
 
@@ -377,12 +366,3 @@ def words(error: Exception) -> str:
     else:
         text = str(error)
     return "; ".join([text, *getattr(error, "__notes__", ())])
-
-
-def _decoded(data: bytes, where: str) -> Owner:
-    try:
-        owner = msgspec.json.decode(data, type=Owner)
-        check_name(owner.name)
-    except (msgspec.DecodeError, UnsafeName) as error:
-        raise StorageError(f"the record {where} is damaged: {error}") from error
-    return owner
