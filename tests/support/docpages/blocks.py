@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LANGUAGES = frozenset({"sh", "console", "python", "toml", "yaml", "json", "text", "mermaid"})
+_ALIASES = {"bash": "sh", "shell": "sh", "yml": "yaml", "py": "python"}
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<head>.*)$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _DIRECTIVE = re.compile(r"<!--\s*docs-test:\s*(.*?)\s*-->")
@@ -83,6 +84,7 @@ def _block(page: Path, line: int, head: str, text: str, directive: str) -> Block
     where = f"{page.name}:{line}"
     title = found.group(1) if (found := _TITLE.search(head)) else ""
     language = _TITLE.sub("", head).strip()
+    language = _ALIASES.get(language, language)
     if language not in LANGUAGES:
         raise BadBlock(f"{where}: the fence says {language!r}; say one of {', '.join(sorted(LANGUAGES))}")
     ready = found.group(1) if (found := _READY.search(directive)) else ""
