@@ -130,6 +130,15 @@ class ControlPlane:
             ) as probe:
                 manager.wait_until(lambda: _answers(probe, "/healthz"), timeout=_START_SECONDS)
 
+    def restart_api_server(self) -> None:
+        """End the API server and start it again at the same address, with the same data; returns when it is ready."""
+        old = next(process for process in self._processes if process.name == "kube-apiserver")
+        old.kill()
+        new = self._run("kube-apiserver", *old.argv[1:])
+        self._processes.remove(new)
+        self._processes[self._processes.index(old)] = new
+        new.wait_until(self.client.ready, timeout=_START_SECONDS)
+
     def _run(self, name: str, *flags: str) -> ChildProcess:
         process = ChildProcess(
             name, [str(self._binaries / name), *flags], log=self.directory / f"{name}.log", cwd=self.directory
