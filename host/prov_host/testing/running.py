@@ -63,10 +63,17 @@ class RunningHost:
         self._tables = dict(settings or {})
         self._options = dict(options or {})
         self.registry = CollectorRegistry()
+        self._started = False
         self._host: Host
         self._done: concurrent.futures.Future[int]
 
     def __enter__(self) -> Self:
+        if not self._started:  # the fixture has started it already, and a test may still say `with`
+            self._started = True
+            self._start()
+        return self
+
+    def _start(self) -> None:
         make = self._prepare()
 
         async def on_the_loop() -> Host:
@@ -74,7 +81,6 @@ class RunningHost:
 
         self._host = self.cluster.loop.run(on_the_loop())
         self._done = self.cluster.loop.start(self._host.run(signals=False))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
