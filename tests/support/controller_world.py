@@ -356,11 +356,11 @@ class World:
         queues = (controller.claim_queue, controller.volume_queue, path.saver.queue, path.intents.queue)
         return not any(len(queue) or queue.working for queue in queues)
 
-    def metric(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
+    def metric(self, series: str, /, **labels: str) -> dict[tuple[str, ...], float]:
         """The values of a metric's series by their label values, zero-valued ones left out."""
         found = {}
         for family in self.registry.collect():
             for sample in family.samples:
-                if sample.name == name and sample.value and labels.items() <= sample.labels.items():
+                if sample.name == series and sample.value and labels.items() <= sample.labels.items():
                     found[tuple(sample.labels.values())] = sample.value
         return found
