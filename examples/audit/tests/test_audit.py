@@ -2,13 +2,11 @@
 
 import json
 
-import pluggy
 import pytest
 from prov_host_audit import AuditPlugin, AuditSettings
 
 from prov_host import ConfigurationError, Provisioned, ProvisionError, Record, hookimpl
-from prov_host.hookspecs import PROJECT, HookSpecs
-from prov_host.testing import FakeHost, make_request, make_volume
+from prov_host.testing import FakeHost, hooks_of, make_request, make_volume
 
 
 class Backend:
@@ -45,11 +43,7 @@ def backend():
 @pytest.fixture
 def hooks(plugin, backend):
     """The backend's hooks with the audit's wrappers around them, as the host calls them."""
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HookSpecs)
-    manager.register(backend)
-    manager.register(plugin)
-    return manager.hook
+    return hooks_of(backend, plugin)
 
 
 def lines(path):

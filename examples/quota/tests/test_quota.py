@@ -3,13 +3,11 @@
 import contextlib
 import threading
 
-import pluggy
 import pytest
 from prov_host_quota import QuotaPlugin, QuotaSettings
 
 from prov_host import ConfigurationError, InBackground, Infeasible, Provisioned, ProvisionError, hookimpl
-from prov_host.hookspecs import PROJECT, HookSpecs
-from prov_host.testing import FakeHost, make_claim, make_request, make_volume
+from prov_host.testing import FakeHost, hooks_of, make_claim, make_request, make_volume
 
 ANSWER = Provisioned(source={"hostPath": {"path": "/x"}})
 
@@ -42,11 +40,7 @@ def backend():
 def hooks(host, backend):
     plugin = QuotaPlugin()
     plugin.configure(QuotaSettings(default="", budgets={"a": "3Gi", "none": "0"}), host)
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HookSpecs)
-    manager.register(backend)
-    manager.register(plugin)
-    return manager.hook
+    return hooks_of(backend, plugin)
 
 
 def ask(hooks, namespace, size):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prov_host.testing.clock import FakeClock
 from prov_host.testing.context import FakeHost
+from prov_host.testing.hooks import hooks_of
 from prov_host.testing.objects import make_claim, make_class, make_request, make_volume
 from prov_host.testing.subject import BackendUnderTest, LateError, RunningBackend
 
@@ -31,6 +32,7 @@ __all__ = [
     "LateError",
     "RunningBackend",
     "RunningHost",
+    "hooks_of",
     "make_claim",
     "make_class",
     "make_request",
