@@ -60,3 +60,37 @@ def test_bad_settings_are_told_as_on_the_command_line(cluster: EmbeddedCluster) 
 def test_a_plugin_that_is_not_installed_is_named(cluster: EmbeddedCluster) -> None:
     with pytest.raises(ConfigurationError, match="hostpaht"), RunningHost(cluster, {"hostpaht": None}):
         pass
+
+
+def test_a_claim_for_a_block_device_is_refused(cluster: EmbeddedCluster, root: Path) -> None:
+    cluster.create_class(PROVISIONER)
+    with RunningHost(cluster, {"hostpath": None}, **_settings(root)):
+        cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "raw", "namespace": "default"},
+                "spec": {
+                    "storageClassName": "tested",
+                    "volumeMode": "Block",
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }
+        )
+        events = cluster.wait_for(lambda: cluster.events("raw", "ProvisioningFailed"))
+        assert events == [f"{PROVISIONER} does not support block volume provisioning"]
+    assert list(root.iterdir()) == []
+
+
+def test_an_archived_volume_keeps_its_data(cluster: EmbeddedCluster, root: Path) -> None:
+    cluster.create_class(PROVISIONER, {"onDelete": "archive"})
+    with RunningHost(cluster, {"hostpath": None}, **_settings(root)):
+        cluster.create_claim("data", "ns1")
+        volume = cluster.wait_bound("data", "ns1")
+        Path(volume["spec"]["local"]["path"], "precious").write_text("data")
+        cluster.delete("PersistentVolumeClaim", "data", "ns1")
+        cluster.wait_gone("PersistentVolume", volume["metadata"]["name"])
+    (copy,) = root.rglob("precious")
+    assert copy.parent.parent == root / ".prov-host" / "archive"
+    assert copy.parent.name.startswith("ns1-data-pvc-")
