@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prov_host.embedded import quantities, rules
+from prov_host.embedded import rules
+from prov_host.embedded.matching import (
+    annotations_of,
+    best_match,
+    claim_key,
+    class_name,
+    is_bound_to,
+    mismatch,
+    reference_to,
+    same_mode,
+)
 from prov_host.embedded.protection import Protection
 from prov_host.embedded.recorder import Recorder
-from prov_host.embedded.store import Change, Store, key_of
+from prov_host.embedded.store import Change, Store
 from prov_host.embedded.types import ResourceType
 from prov_host.embedded.volume_rules import BETA_CLASS
 from prov_host.embedded.writes import Writer
@@ -78,7 +88,7 @@ class VolumeControllers:
         elif kind == "persistentvolumes":
             self._index_volume(change)
             self._touch(kind, change.key)
-            for reference in {_claim_key(stored.obj) for stored in (change.before, change.after) if stored}:
+            for reference in {claim_key(stored.obj) for stored in (change.before, change.after) if stored}:
                 if reference:
                     self._touch("persistentvolumeclaims", reference)
             if change.key in self._available:
@@ -101,7 +111,7 @@ class VolumeControllers:
 
     def _index_volume(self, change: Change) -> None:
         for stored, gone in ((change.before, True), (change.after, False)):
-            reference = _claim_key(stored.obj) if stored is not None else ""
+            reference = claim_key(stored.obj) if stored is not None else ""
             if reference:
                 names = self._volumes_of.setdefault(reference, set())
                 (names.discard if gone else names.add)(change.key)
@@ -149,7 +159,7 @@ class VolumeControllers:
         stored = self._claims.get(key)
         if stored is None:
             return
-        if BIND_COMPLETED in _annotations(stored.obj):
+        if BIND_COMPLETED in annotations_of(stored.obj):
             self._sync_bound_claim(key, stored.obj)
         else:
             self._sync_unbound_claim(key, stored.obj)
@@ -180,14 +190,14 @@ class VolumeControllers:
             if volume is None:
                 return
             if "claimRef" not in volume.obj["spec"]:
-                problem = _mismatch(volume.obj, claim)
+                problem = mismatch(volume.obj, claim)
                 if problem:
                     self._recorder.emit(
                         claim, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {problem}'
                     )
                     return
                 self._bind(name, key)
-            elif _is_bound_to(volume.obj, claim):
+            elif is_bound_to(volume.obj, claim):
                 self._bind(name, key)
             return
         delayed = self._is_delayed(claim)
@@ -195,22 +205,22 @@ class VolumeControllers:
         if match:
             self._bind(match, key)
             return
-        if "storageClassName" not in claim["spec"] and BETA_CLASS not in _annotations(claim):
+        if "storageClassName" not in claim["spec"] and BETA_CLASS not in annotations_of(claim):
             default = rules.default_class_name(stored.obj for stored in self._classes.objects.values())
             if default:
                 self._writer.change(self._claims, key, lambda old: _with(old, "spec", storageClassName=default))
                 return
-        if delayed and not _annotations(claim).get(SELECTED_NODE):
+        if delayed and not annotations_of(claim).get(SELECTED_NODE):
             why = "waiting for first consumer to be created before binding"
             self._recorder.emit(claim, "Normal", "WaitForFirstConsumer", why)
-        elif _class_name(claim):
+        elif class_name(claim):
             self._request_provisioning(key, claim)
         else:
             why = "no persistent volumes available for this claim and no storage class is set"
             self._recorder.emit(claim, "Normal", "FailedBinding", why)
 
     def _request_provisioning(self, key: str, claim: Object) -> None:
-        name = _class_name(claim)
+        name = class_name(claim)
         storage_class = self._classes.get(name)
         if storage_class is None:
             why = f'storageclass.storage.k8s.io "{name}" not found'
@@ -221,7 +231,7 @@ class VolumeControllers:
             why = "no volume plugin matched name: kubernetes.io/no-provisioner"
             self._recorder.emit(claim, "Warning", "ProvisioningFailed", why)
             return
-        if _annotations(claim).get(PROVISIONER) != provisioner:
+        if annotations_of(claim).get(PROVISIONER) != provisioner:
             keys = {BETA_PROVISIONER: provisioner, PROVISIONER: provisioner}
             self._writer.change(self._claims, key, lambda old: _annotated(old, keys))
         why = (
@@ -232,7 +242,7 @@ class VolumeControllers:
         self._recorder.emit(claim, "Normal", "ExternalProvisioning", why)
 
     def _is_delayed(self, claim: Object) -> bool:
-        storage_class = self._classes.get(_class_name(claim))
+        storage_class = self._classes.get(class_name(claim))
         return storage_class is not None and storage_class.obj.get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def _lose(self, key: str, claim: Object, reason: str, message: str) -> None:
@@ -246,25 +256,10 @@ class VolumeControllers:
         self._writer.change(self._claims, key, edit)
         self._recorder.emit(claim, "Warning", reason, message)
 
-    # --------------------------------------------------------------------------------------------- matching
-
     def _best_match(self, key: str, claim: Object, *, delayed: bool) -> str:
-        """The volume made for a claim, or else the smallest free one that satisfies it; "" if there is none."""
-        for name in sorted(self._volumes_of.get(key, ())):
-            volume = self._volumes.objects[name].obj
-            if (
-                _is_bound_to(volume, claim)
-                and "deletionTimestamp" not in volume["metadata"]
-                and _same_mode(volume, claim)
-            ):
-                return name
-        if delayed:
-            return ""  # the scheduler chooses among free volumes
-        fitting = [
-            volume for volume in self._free_volumes() if not _mismatch(volume, claim) and _selected(volume, claim)
-        ]
-        best = min(fitting, key=lambda volume: (_size(volume), volume["metadata"]["name"]), default=None)
-        return best["metadata"]["name"] if best else ""
+        reserved = (self._volumes.objects[name].obj for name in sorted(self._volumes_of.get(key, ())))
+        # With a class that waits for its consumer, the scheduler chooses among free volumes.
+        return best_match(claim, reserved, () if delayed else self._free_volumes())
 
     def _free_volumes(self) -> Iterator[Object]:
         for name in self._available:
@@ -283,14 +278,14 @@ class VolumeControllers:
             if reference is None or any(
                 reference.get(field) != claim["metadata"][field] for field in ("namespace", "name", "uid")
             ):
-                new = _with(old, "spec", claimRef=_reference(claim))
-            return new if _is_bound_to(old, claim) else _annotated(new, {BOUND_BY_CONTROLLER: "yes"})
+                new = _with(old, "spec", claimRef=reference_to(claim))
+            return new if is_bound_to(old, claim) else _annotated(new, {BOUND_BY_CONTROLLER: "yes"})
 
         def bind_claim(old: Object) -> Object:
             new = old
             if old["spec"].get("volumeName") != name:
                 new = _annotated(_with(old, "spec", volumeName=name), {BOUND_BY_CONTROLLER: "yes"})
-            return new if BIND_COMPLETED in _annotations(new) else _annotated(new, {BIND_COMPLETED: "yes"})
+            return new if BIND_COMPLETED in annotations_of(new) else _annotated(new, {BIND_COMPLETED: "yes"})
 
         self._writer.change(self._volumes, name, bind_volume)
         self._set_phase(name, "Bound")
@@ -321,15 +316,20 @@ class VolumeControllers:
         if reference is None or not reference.get("uid"):
             self._set_phase(name, "Available")
             return
-        key = _claim_key(volume)
+        key = claim_key(volume)
         claim = self._claims.get(key)
         if claim is None or claim.obj["metadata"]["uid"] != reference["uid"]:
             self._release(name, volume)
         elif not claim.obj["spec"].get("volumeName"):
-            self._touch("persistentvolumeclaims", key)
+            if same_mode(volume, claim.obj):
+                self._touch("persistentvolumeclaims", key)
+            else:
+                about = reference["name"]
+                what = f'Cannot bind PersistentVolume to requested PersistentVolumeClaim "{about}"'
+                self._recorder.emit(volume, "Warning", "VolumeMismatch", f"{what} due to incompatible volumeMode.")
         elif claim.obj["spec"]["volumeName"] == name:
             self._set_phase(name, "Bound")
-        elif PROVISIONED_BY in _annotations(volume) and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+        elif PROVISIONED_BY in annotations_of(volume) and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
             self._release(name, volume)
         else:
             self._unbind(name)
@@ -338,7 +338,7 @@ class VolumeControllers:
         if volume["status"].get("phase") in {"Released", "Failed"}:
             return
         self._set_phase(name, "Released")
-        if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" and PROVISIONED_BY not in _annotations(volume):
+        if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" and PROVISIONED_BY not in annotations_of(volume):
             # Nobody's: the real controller has a deleter of its own for some sources, which touches this machine.
             why = f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'
             if "hostPath" in volume["spec"]:
@@ -349,9 +349,9 @@ class VolumeControllers:
 
     def _unbind(self, name: str) -> None:
         def edit(old: Object) -> Object:
-            if BOUND_BY_CONTROLLER in _annotations(old):
+            if BOUND_BY_CONTROLLER in annotations_of(old):
                 spec = {key: value for key, value in old["spec"].items() if key != "claimRef"}
-                kept = {key: value for key, value in _annotations(old).items() if key != BOUND_BY_CONTROLLER}
+                kept = {key: value for key, value in annotations_of(old).items() if key != BOUND_BY_CONTROLLER}
                 return {**old, "metadata": {**old["metadata"], "annotations": kept}, "spec": spec}
             reference = {key: value for key, value in old["spec"]["claimRef"].items() if key != "uid"}
             return _with(old, "spec", claimRef=reference)
@@ -360,91 +360,9 @@ class VolumeControllers:
         self._set_phase(name, "Available")
 
 
-# ------------------------------------------------------------------------------------------------- small parts
-
-
-def _annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    return obj["metadata"].get("annotations", {})  # type: ignore[no-any-return]  # a map of strings after decoding
-
-
 def _with(old: Object, part: str, **fields: Any) -> Object:
     return {**old, part: {**old[part], **fields}}
 
 
-def _annotated(old: Object, annotations: Mapping[str, str]) -> Object:
-    return _with(old, "metadata", annotations={**_annotations(old), **annotations})
-
-
-def _class_name(obj: Object) -> str:
-    return _annotations(obj).get(BETA_CLASS) or obj["spec"].get("storageClassName") or ""
-
-
-def _claim_key(volume: Object) -> str:
-    reference = volume["spec"].get("claimRef") or {}
-    return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference.get("name") else ""
-
-
-def _reference(claim: Object) -> Object:
-    metadata = claim["metadata"]
-    fields = {field: metadata[field] for field in ("namespace", "name", "uid", "resourceVersion")}
-    return {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **fields}
-
-
-def _is_bound_to(volume: Object, claim: Object) -> bool:
-    """Whether a volume was meant for a claim; a reference without uid means whichever claim has the name."""
-    reference = volume["spec"].get("claimRef")
-    if reference is None or _claim_key(volume) != key_of(claim):
-        return False
-    return reference.get("uid", "") in {"", claim["metadata"]["uid"]}
-
-
-def _same_mode(volume: Object, claim: Object) -> bool:
-    return bool(volume["spec"]["volumeMode"] == claim["spec"]["volumeMode"])
-
-
-def _mismatch(volume: Object, claim: Object) -> str:
-    """Why a volume does not satisfy a claim, or ""."""
-    wanted = claim["spec"]["resources"].get("requests", {}).get("storage", "0")
-    checks: tuple[tuple[Callable[[], bool], str], ...] = (
-        (lambda: quantities.compare(volume["spec"]["capacity"]["storage"], wanted) >= 0, "requested PV is too small"),
-        (lambda: _class_name(volume) == _class_name(claim), "storageClassName does not match"),
-        (lambda: _same_mode(volume, claim), "incompatible volumeMode"),
-        (lambda: set(claim["spec"]["accessModes"]) <= set(volume["spec"]["accessModes"]), "incompatible accessMode"),
-    )
-    return next((problem for fits, problem in checks if not fits()), "")
-
-
-def _selected(volume: Object, claim: Object) -> bool:
-    selector, labels = claim["spec"].get("selector") or {}, volume["metadata"].get("labels", {})
-    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
-        return False
-    for requirement in selector.get("matchExpressions", ()):
-        key, values = requirement["key"], requirement.get("values", ())
-        fits = {
-            "In": key in labels and labels[key] in values,
-            "NotIn": labels.get(key) not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }
-        if not fits[requirement["operator"]]:
-            return False
-    return True
-
-
-class _Sized:
-    """Orders quantities."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __lt__(self, other: _Sized) -> bool:
-        return quantities.compare(self.text, other.text) < 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sized) and quantities.compare(self.text, other.text) == 0
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _size(volume: Object) -> _Sized:
-    return _Sized(volume["spec"]["capacity"]["storage"])
+def _annotated(old: Object, more: Mapping[str, str]) -> Object:
+    return _with(old, "metadata", annotations={**annotations_of(old), **more})

@@ -295,3 +295,76 @@ def test_a_claim_in_use_by_a_scheduled_pod_is_kept(api, its) -> None:
     assert "deletionTimestamp" in its.claim()["metadata"]
     api.ok("DELETE", f"{pods}/p", gracePeriodSeconds="0")
     api.until(lambda: api("GET", f"{api.claims}/c").status == 404)
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [{"capacity": {"storage": "500Mi"}}, {"accessModes": ["ReadOnlyMany"]}, {"volumeMode": "Block"}],
+    ids=["size", "access mode", "volume mode"],
+)
+def test_a_volume_that_is_less_than_its_claim_asks_for_is_not_bound(api, its, provisioned, lacking) -> None:
+    provisioned(suffix="lacking", **lacking)
+    provisioned(suffix="right")
+    assert its.claim_becomes("Bound")["spec"]["volumeName"] == api.name("right")
+    its.volume_becomes("Released", "lacking")
+
+
+def test_a_volume_made_for_a_claim_may_have_another_class(api, its, provisioned) -> None:
+    provisioned(storageClassName=api.name("other"))
+    assert its.claim_becomes("Bound")["spec"]["volumeName"] == api.name("v")
+
+
+def test_a_static_volume_reserved_for_a_claim_that_is_bound_elsewhere_is_free_for_the_next(
+    api, its, provisioned
+) -> None:
+    provisioned()
+    claim = its.claim_becomes("Bound")
+    reference = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}
+    reference["kind"] = "PersistentVolumeClaim"
+    api.ok("POST", api.volumes, api.volume("second", claimRef=reference))
+    assert "uid" not in its.volume_becomes("Available", "second")["spec"]["claimRef"]
+
+
+def test_a_claim_that_names_a_volume_that_does_not_fit_is_told(api, its) -> None:
+    api.ok("POST", api.volumes, api.volume("v"))
+    its.volume_becomes("Available")
+    api.ok("POST", api.claims, api.claim("c", size="2Gi", volumeName=api.name("v")))
+    event = api.until(lambda: api.ok("GET", api.events, fieldSelector="involvedObject.name=c")["items"])[0]
+    assert (event["reason"], event["message"]) == (
+        "VolumeMismatch",
+        f'Cannot bind to requested volume "{api.name("v")}": requested PV is too small',
+    )
+    assert its.claim()["status"]["phase"] == "Pending"
+
+
+def test_a_claim_that_names_a_volume_of_another_waits(api, its, provisioned) -> None:
+    provisioned()
+    its.claim_becomes("Bound")
+    api.ok("POST", api.claims, api.claim("late", api.name("class"), volumeName=api.name("v")))
+    assert its.claim("late")["status"]["phase"] == "Pending"
+    assert its.volume()["spec"]["claimRef"]["name"] == "c"
+
+
+def test_a_claim_without_class_gets_a_default_class_that_comes_late(api, its) -> None:
+    claim = api.claim("c")
+    del claim["spec"]["storageClassName"]
+    api.ok("POST", api.claims, claim)
+    marked = api.storage_class("default")
+    marked["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    api.ok("POST", api.classes, marked)
+    api.until(lambda: its.claim()["spec"].get("storageClassName") == api.name("default"))
+    api.until(lambda: PROVISIONER in its.claim()["metadata"].get("annotations", {}))
+
+
+def test_a_volume_is_released_only_once(api, its, provisioned) -> None:
+    """A phase that somebody set stays as it is: Failed is not made Released."""
+    provisioned()
+    its.claim_becomes("Bound")
+    api.ok("DELETE", f"{api.claims}/c")
+    its.volume_becomes("Released")
+    path = f"{api.volumes}/{api.name('v')}"
+    api.ok("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, type=MERGE)
+    api.ok("PATCH", path, {"metadata": {"labels": {"touched": "1"}}}, type=MERGE)
+    api.ok("POST", api.volumes, api.volume("later"))
+    its.volume_becomes("Available", "later")
+    assert its.volume()["status"]["phase"] == "Failed"
