@@ -7,15 +7,17 @@ keeps its final newline, and what is wrong is said in terms of the loader. Here 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import ipaddress
 import logging
 import os
 import ssl
+import traceback
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +148,13 @@ async def _from_kubeconfig(
             await within(
                 clock,
                 _LOAD_LIMIT,
-                load_kube_config(
-                    config_file=os.pathsep.join(names),
-                    context=context,
-                    client_configuration=configuration,
-                    persist_config=False,
+                _ending_plugins(
+                    load_kube_config(
+                        config_file=os.pathsep.join(names),
+                        context=context,
+                        client_configuration=configuration,
+                        persist_config=False,
+                    )
                 ),
             )
         except TimeoutError as error:
@@ -166,6 +170,21 @@ async def _from_kubeconfig(
     if complaints and not configuration.api_key and not configuration.cert_file:
         raise ConfigurationError(f"{source}: the exec plugin gave no credentials: {'; '.join(complaints)}")
     return Connection(source, configuration, environ)
+
+
+async def _ending_plugins(load: Coroutine[Any, Any, None]) -> None:
+    """Run the package's loader; when that is cancelled, end the exec plugin it is waiting for.
+
+    The package drops the process it started and lets it run on; only its own frame knows of it.
+    """
+    try:
+        await load
+    except asyncio.CancelledError as cancelled:
+        for frame, _ in traceback.walk_tb(cancelled.__traceback__):
+            for value in frame.f_locals.values():
+                if isinstance(value, asyncio.subprocess.Process):
+                    value._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - kills it, closes its pipes
+        raise
 
 
 def _readable(paths: str, source: str) -> list[str]:

@@ -277,7 +277,7 @@ async def test_a_plugin_that_is_not_there_is_a_configuration_error(connect, kube
 
 async def test_a_plugin_that_hangs_is_a_configuration_error(connect, kubeconfig, tmp_path, clock, background):
     script = tmp_path / "plugin"
-    script.write_text("#!/bin/sh\nexec sleep 5\n")
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     script.chmod(0o755)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
 
@@ -288,9 +288,13 @@ async def test_a_plugin_that_hangs_is_a_configuration_error(connect, kubeconfig,
     task = background(expect())
     while not clock.waiting:
         await asyncio.sleep(0.01)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        await asyncio.sleep(0.01)
     await clock.run_for(61)
     await task
-    await asyncio.sleep(0.05)
+    pid = (tmp_path / "pid").read_text().strip()
+    while os.path.exists(f"/proc/{pid}"):  # it does not go on running, and is not left as a zombie
+        await asyncio.sleep(0.01)
 
 
 def _plugin(tmp_path, kubeconfig, tokens):
