@@ -25,7 +25,7 @@ from prov_host.controller.build import same_source
 from prov_host.controller.options import Backoff, ExponentialLimit
 from prov_host.controller.parts import Parts, snake_case
 from prov_host.controller.workqueue import Limiter, WorkQueue
-from prov_host.errors import AlreadyExists, ApiError, NotFound, Outcome
+from prov_host.errors import AlreadyExists, ApiError, Invalid, NotFound, Outcome
 from prov_host.kube.api import VOLUMES
 from prov_host.model import Claim, ProvisionRequest, Record, Volume
 
@@ -65,7 +65,7 @@ class _Unsaved:
     claim: Claim
     body: dict[str, Any]
     volume: Volume
-    foreign: str = ""  # why it can never be saved; its asset is being discarded
+    foreign: str = ""  # why it never can be saved; its asset is being discarded
 
 
 def attempts(schedule: Backoff, jitter: Callable[[], float]) -> Iterator[float | None]:
@@ -201,6 +201,11 @@ class Saver:
                     self.queue.add(name)
                 return
             except (ApiError, Outcome) as error:
+                if isinstance(error, Invalid) and self._unwanted(entry.claim):
+                    # Nobody waits for it, and it never can be saved: it would keep its claim from going.
+                    entry.foreign = f"Volume {name} cannot be saved ({error}) and its claim is being deleted."
+                    self.queue.add(name)
+                    return
                 logger.warning("error saving volume %s for claim %s: %s", name, entry.claim.key, error)
                 if isinstance(error, ApiError):
                     self._tell_failure(entry, error)
@@ -209,6 +214,10 @@ class Saver:
                 self.queue.retry(name)
                 return
             self.queue.forget(name)
+
+    def _unwanted(self, claim: Claim) -> bool:
+        cached = self._parts.claims.by_uid(claim.uid)
+        return cached is None or cached.terminating
 
     def _finish(self, entry: _Unsaved, volume: Volume) -> None:
         name = entry.volume.name

@@ -449,6 +449,22 @@ async def test_an_asset_is_not_deleted_while_it_is_not_known_whether_a_volume_ex
     assert len(await scene.volumes()) == 1
 
 
+async def test_a_volume_that_never_can_be_saved_does_not_keep_its_claim_from_going(scene: Scene) -> None:
+    await scene.a_class()
+    world = a_world(scene)
+    world.gate.rule = lambda call: 422 if call.what == "POST persistentvolumes" else None
+    await scene.start(world)
+    claim = await scene.a_claim()
+    await scene.settle()
+    await scene.advance(1000)
+    assert list(world.backend.storage.assets) == [f"pvc-{claim.uid}"]  # it may be a webhook that is mended one day
+    await delete_claim(scene)
+    await scene.advance(400)
+    assert await gone(scene)
+    assert world.backend.storage.assets == {}
+    assert world.controller.claim_path.saver.unsaved == ()
+
+
 async def test_the_finalizer_keeps_a_volume_that_is_deleted_before_its_claim(scene: Scene) -> None:
     await scene.a_class()
     world = await scene.start(a_world(scene))
