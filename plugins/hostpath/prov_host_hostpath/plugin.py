@@ -41,7 +41,7 @@ from prov_host.safedir import Sys, UnsafeName, normalize_absolute, relative_part
 from .metrics import Metrics
 from .nodes import HOSTNAME_LABEL, GoneNodes, only_hostname
 from .parameters import Wanted, directory_name, read_request
-from .records import Owner, StorageError
+from .records import Owner, StorageError, UnusedError
 from .settings import HostpathSettings, Place, Placement, resolve
 from .storage import OpenStorage, Storage, empty, words
 
@@ -173,7 +173,7 @@ class HostpathPlugin:
         )
         try:
             storage = self._holding(request.pv_name) or self._with_room(request, wanted)
-            with self._open(storage) as opened:
+            with self._open(storage, first=True) as opened:
                 # Another claim may have come in between looking and locking.
                 if opened.owner(request.pv_name) is None and opened.room().available < wanted.size:
                     raise self._no_room(request, [f"{storage.place.path} has just become too full"])
@@ -205,7 +205,7 @@ class HostpathPlugin:
         """The storage that has a record of the volume already: asked again, the answer stays the same."""
         for storage in self._storages:
             # One that cannot be looked into stops the rest: a second asset elsewhere would be one too many.
-            with self._open(storage) as opened:
+            with self._open(storage, first=True) as opened:
                 if opened.owner(pv_name) is not None:
                     return storage
         return None
@@ -217,7 +217,7 @@ class HostpathPlugin:
         for storage in self._storages:
             if wanted.directory not in ("", storage.place.node_path):
                 continue
-            with self._open(storage) as opened:
+            with self._open(storage, first=True) as opened:
                 available = opened.room().available
             if available < wanted.size:
                 refusals.append(f"{storage.place.path} has room for {format_bytes(available)}")
@@ -328,7 +328,7 @@ class HostpathPlugin:
     def inventory(self) -> list[Asset]:
         """All that is in the base directories of this node."""
         found: list[Asset] = []
-        for storage in self._storages:
+        for storage in self._used():
             with self._open(storage) as opened:
                 found += [_asset(opened.path_of(owner.name), owner, "volume") for owner in opened.owners()]
                 found += [Asset(id=opened.path_of(name), kind="unknown") for name in opened.strangers()]
@@ -364,8 +364,20 @@ class HostpathPlugin:
             except (StorageError, OSError) as error:
                 logger.debug("%s is not measured: %s", storage.place.path, words(error))
 
-    def _open(self, storage: Storage) -> contextlib.AbstractContextManager[OpenStorage]:
-        return storage.opened(recorded=functools.partial(self._recorded, storage.place))
+    def _open(self, storage: Storage, *, first: bool = False) -> contextlib.AbstractContextManager[OpenStorage]:
+        return storage.opened(recorded=functools.partial(self._recorded, storage.place), first=first)
+
+    def _used(self) -> Iterator[Storage]:
+        """The storages that have something on them; raises for one that should have and has not."""
+        for storage in self._storages:
+            try:
+                with self._open(storage):
+                    pass
+            except UnusedError:
+                if self._recorded(storage.place):
+                    raise
+                continue
+            yield storage
 
     def _recorded(self, place: Place) -> frozenset[str]:
         """The identities that volumes of this node recorded for a directory."""

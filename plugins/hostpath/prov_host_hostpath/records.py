@@ -8,11 +8,15 @@ import msgspec
 
 from prov_host.safedir import UnsafeName, check_name
 
-__all__ = ["Owner", "StorageError", "decoded", "key_of"]
+__all__ = ["Owner", "StorageError", "UnusedError", "decoded", "key_of"]
 
 
 class StorageError(Exception):
     """Something about the directory is not as it must be; the message is for the user. Since 0.1."""
+
+
+class UnusedError(StorageError):
+    """The directory has no identity yet: no volume was ever made on it, or it is not the one it was. Since 0.1."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

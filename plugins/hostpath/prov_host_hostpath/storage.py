@@ -30,7 +30,7 @@ import msgspec
 from prov_host.safedir import Dir, RealSys, Sys, remove_tree
 
 from .ledger import Ledger
-from .records import Owner, StorageError, decoded, key_of
+from .records import Owner, StorageError, UnusedError, decoded, key_of
 from .settings import Place
 
 __all__ = ["PRIVATE", "OpenStorage", "Room", "Storage", "empty", "words"]
@@ -71,10 +71,13 @@ class Storage:
         self._sys = sys or RealSys()
         self._ledger = Ledger()
 
-    def opened(self, *, recorded: Callable[[], frozenset[str]]) -> contextlib.AbstractContextManager[OpenStorage]:
+    def opened(
+        self, *, recorded: Callable[[], frozenset[str]], first: bool = False
+    ) -> contextlib.AbstractContextManager[OpenStorage]:
         """Open, prove and lock the directory.
 
         Args:
+            first: give it an identity if it has none; only for who is about to make a volume.
             recorded: the identities that volumes of the cluster have recorded for this directory; asked only when
                 the directory has none yet: then it must not get one, because it is not what it was.
 
@@ -82,14 +85,17 @@ class Storage:
             A context manager.
 
         Raises:
+            UnusedError: it has no identity.
             StorageError: it is missing, not mounted, or not the one that volumes were made on.
         """
-        return self._opened(recorded)
+        return self._opened(recorded, first)
 
     @contextlib.contextmanager
-    def _opened(self, recorded: Callable[[], frozenset[str]]) -> Iterator[OpenStorage]:
+    def _opened(self, recorded: Callable[[], frozenset[str]], first: bool) -> Iterator[OpenStorage]:  # noqa: FBT001
         with contextlib.ExitStack() as stack:
             root = stack.enter_context(self._open_root())
+            if not first and root.lstat(PRIVATE) is None:
+                raise self._unused(recorded())
             private = stack.enter_context(root.ensure(PRIVATE, 0o700))
             if private.stat().st_uid != os.geteuid():
                 raise StorageError(f"{private.path} belongs to another user; nothing in it can be trusted")
@@ -98,7 +104,7 @@ class Storage:
             )
             stack.callback(self._sys.close, lock)  # and with it the lock
             fcntl.flock(lock, fcntl.LOCK_EX)
-            identity = self._identity(private, recorded)
+            identity = self._identity(private, recorded, first=first)
             folders = {name: stack.enter_context(private.ensure(name, 0o700)) for name in _FOLDERS}
             yield OpenStorage(self.place, identity, root=root, folders=folders, ledger=self._ledger, lock=lock)
 
@@ -111,12 +117,15 @@ class Storage:
                     return [f"{self.place.path} has no free inodes; delete files, or volumes"]
                 if not os.access(self.place.path, os.W_OK):
                     return [f"{self.place.path} cannot be written to"]
-                if not root.is_dir(PRIVATE):
+                if root.lstat(PRIVATE) is None:
                     return self._lost(recorded())
                 with root.child(PRIVATE) as private:
                     return self._lost(recorded()) if private.lstat("sentinel") is None else []
         except (StorageError, OSError) as error:
             return [words(error)]
+
+    def _unused(self, known: frozenset[str]) -> UnusedError:
+        return UnusedError("".join(self._lost(known)) or f"no volume was ever made in {self.place.path}")
 
     def _lost(self, known: frozenset[str]) -> list[str]:
         """A storage that has no identity must not be one that volumes were made on."""
@@ -141,15 +150,15 @@ class Storage:
             raise StorageError(f"nothing is mounted at {path}, and require_mount is set")
         return root
 
-    def _identity(self, private: Dir, recorded: Callable[[], frozenset[str]]) -> str:
+    def _identity(self, private: Dir, recorded: Callable[[], frozenset[str]], *, first: bool) -> str:
         data = private.read_file("sentinel", limit=256)
         if data is not None:
             identity = data.decode("ascii", "replace").strip()
             if identity.isalnum():
                 return identity
             raise StorageError(f"{private.at('sentinel')} is damaged; restore it from the volumes' records")
-        if lost := self._lost(recorded()):
-            raise StorageError(lost[0])
+        if not first or recorded():
+            raise self._unused(recorded())
         identity = secrets.token_hex(8)
         private.write_file("sentinel", identity.encode(), temporary="sentinel.new", replace=False)
         return identity

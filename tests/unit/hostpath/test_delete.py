@@ -237,3 +237,30 @@ def test_the_metrics_tell_how_much_room_there_is(start: Any, tmp_path: Any) -> N
     assert value("prov_host_hostpath_volumes", labels) == 1
     assert value("prov_host_hostpath_free_bytes", labels) > 0
     assert value("prov_host_hostpath_volumes", {"directory": str(tmp_path / "other")}) is None
+
+
+def test_only_a_volume_gives_a_directory_an_identity(start: Any, tmp_path: Any) -> None:
+    """Whatever runs before the caches are filled must not take an empty mount point for a new storage."""
+    hostpath = start()
+    for _, job in hostpath.host.jobs.values():
+        job()
+    assert hostpath.running.inventory() == ()
+    assert hostpath.running.check() == []
+    assert list(hostpath.root.iterdir()) == []
+
+
+def test_a_fresh_directory_is_not_where_an_old_volume_was_deleted(start: Any, hostpath: Any, made: Volume) -> None:
+    """Not even when the cluster does not say that volumes were made on it."""
+    hostpath.root.rename(hostpath.root.with_name("disk"))
+    fresh = start()
+    with pytest.raises(DeleteError, match="no volume was ever made in"):
+        fresh.running.delete(made)
+    assert list(fresh.root.iterdir()) == []
+
+
+def test_the_inventory_of_a_lost_disk_is_no_empty_list(start: Any, hostpath: Any, made: Volume) -> None:
+    hostpath.root.rename(hostpath.root.with_name("disk"))
+    fresh = start()
+    fresh.host.know([made])
+    with pytest.raises(Exception, match="is its disk mounted"):
+        fresh.running.inventory()
