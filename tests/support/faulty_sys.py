@@ -56,6 +56,7 @@ class FaultySys:
         at: the number of the call at which it happens, from 1; 0 never.
         error: the errno to fail with; 0 means crash instead.
         lasting: whether all later calls fail as well, until healed (crashes always last).
+        only_changing: whether only calls that change something are counted.
         after: whether the call is still done before it fails, as when only the answer is lost.
     """
 
@@ -64,6 +65,7 @@ class FaultySys:
     error: int = 0
     lasting: bool = False
     after: bool = False
+    only_changing: bool = False
     calls: int = 0
     what: str = ""
     dead: bool = False
@@ -102,6 +104,8 @@ class FaultySys:
             raise Crash(name)
         if name == "rename_noreplace" and self.like_nfs:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if self.only_changing and name not in CHANGING:
+            return real(*args, **options)
         with self._lock:
             self.calls += 1
             self.log.append(name)

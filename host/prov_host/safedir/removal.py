@@ -10,7 +10,6 @@ simply holds a few trees more.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -72,7 +71,6 @@ def remove_tree(
     *,
     spill: Callable[[], bool] = lambda: False,
     stop: Callable[[], bool] = lambda: False,
-    token: str = "",
 ) -> Removal:
     """Remove one entry of a trash directory with everything below it.
 
@@ -82,7 +80,6 @@ def remove_tree(
         spill: asked at each subdirectory; True moves it up into the trash instead of walking it, so that another
             thread can take it.
         stop: asked now and then; True ends the walk early, leaving the rest.
-        token: makes the names of spilled trees unique; `name` by default.
 
     Returns:
         What was done. Entries that cannot be removed are left, described, and everything else is removed.
@@ -100,7 +97,6 @@ def remove_tree(
         trash.unlink(name)
         result.files += 1
         return result
-    numbers = itertools.count()
     stack = [_enter(trash, name)]
     try:
         while stack:
@@ -115,18 +111,13 @@ def remove_tree(
                     result.problems.append(f"{trash.at(name)}: stopped early")
                     return result
             elif len(stack) >= MAX_DEPTH or spill():
-                _spill(level, entry.name, trash, f"{_stem(token or name)}.{next(numbers)}", result)
+                _spill(level, entry.name, trash, result)
             else:
                 _descend(stack, entry.name, result)
     finally:
         for level in stack:
             level.directory.close()
     return result
-
-
-def _stem(name: str) -> str:
-    """Names of spilled trees must not grow with each spill."""
-    return name[:120]
 
 
 def _enter(parent: Dir, name: str) -> _Level:
@@ -140,7 +131,8 @@ def _enter(parent: Dir, name: str) -> _Level:
 
 
 def _unlock(parent: Dir, name: str) -> None:
-    """Give the owner all permissions on a directory that may not even be opened."""
+    """Give the owner all permissions on a directory that may not even be opened, and on the one it is in."""
+    parent.sys.fchmod(parent.fd, 0o700)
     with parent.child(name, readable=False) as closed:
         closed.sys.fchmod(closed.fd, 0o700)
 
@@ -180,16 +172,19 @@ def _unlink(level: _Level, name: str, result: Removal) -> None:
     result.files += 1
 
 
-def _spill(level: _Level, name: str, trash: Dir, new: str, result: Removal) -> None:
+def _spill(level: _Level, name: str, trash: Dir, result: Removal) -> None:
     try:
-        level.directory.install(name, trash, new)
+        found = level.directory.lstat(name)
+        if found is None:
+            return
+        # No other directory of this file system has this number, so no other entry of the trash has this name.
+        new = f"subtree-{found.st_ino}"
+        try:
+            level.directory.install(name, trash, new)
+        except PermissionError:
+            _unlock(level.directory, name)
+            level.directory.install(name, trash, new)
     except FileNotFoundError:
-        return
-    except FileExistsError:
-        result.fail(
-            level.directory.at(name), OSError(errno.EEXIST, f"{new} is already in the trash; it is tried again")
-        )
-        level.failed = True
         return
     except OSError as error:
         level.failed = True
@@ -199,13 +194,21 @@ def _spill(level: _Level, name: str, trash: Dir, new: str, result: Removal) -> N
     result.spilled.append(new)
 
 
+def _rmdir(above: Dir, name: str) -> bool:
+    try:
+        return above.rmdir(name)
+    except PermissionError:
+        above.sys.fchmod(above.fd, 0o700)
+        return above.rmdir(name)
+
+
 def _leave(stack: list[_Level], trash: Dir, result: Removal) -> None:
     """The directory has been read to its end: remove it, or read it again if entries were skipped."""
     level = stack.pop()
     parent = stack[-1] if stack else None
     above = parent.directory if parent else trash
     try:
-        empty = not level.failed and above.rmdir(level.name)
+        empty = not level.failed and _rmdir(above, level.name)
     except OSError as error:
         level.directory.close()
         result.fail(above.at(level.name), error)

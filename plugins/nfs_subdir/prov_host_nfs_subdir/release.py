@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from prov_host import DeleteError, Removed, Volume
-from prov_host.safedir import Dir, NotADirectory
+from prov_host.safedir import Dir, NotADirectory, overlaps
 from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
@@ -160,10 +160,14 @@ def _prove_without_record(case: _Case, there: os.stat_result) -> Owner | None:
     """
     work, share, volume = case.work, case.share, case.volume
     for pv, parts in work.owners.paths(share.owners).items():
-        other = work.owners.read(share.owners, pv) if parts == case.parts else None
-        if other is not None and is_ours(volume):
+        other = work.owners.read(share.owners, pv) if overlaps(parts, case.parts) else None
+        if other is None:
+            continue
+        if parts != case.parts:
+            raise case.refuse(f"and the directory of volume {pv}, {work.export.source_path(parts)}, lie in each other")
+        if is_ours(volume):
             return None
-        if other is not None and not other.shared:
+        if not other.shared:
             raise case.refuse(f"belongs to volume {pv}")
     if is_ours(volume):
         # The record on the share was lost; the one on the volume names the inode, which nobody else had.
