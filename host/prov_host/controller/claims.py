@@ -113,8 +113,8 @@ class ClaimPath:
 
     def give_up(self, uid: str) -> None:
         """The threshold of failures was reached. A mark on the claim stays: its asset may exist."""
-        self.in_progress.pop(uid, None)
-        self.intents.disown(uid)
+        if self.in_progress.pop(uid, None) is not None:
+            self.intents.disown(uid)  # else the mark is being taken away
 
     # ------------------------------------------------------------------ the path
 
@@ -127,14 +127,19 @@ class ClaimPath:
         Returns:
             What to do with the key.
         """
-        unfinished = self.in_progress.get(uid)
-        claim = self._parts.claims.by_uid(uid) or (unfinished.claim if unfinished else None)
-        if claim is None:
+        known = self._find(uid)
+        if known is None:
             logger.debug('claim "%s" in work queue no longer exists', uid)
             return DONE
         # One at a time for the volume's name: a former volume of that name may still be on its way out.
-        async with self._parts.locks.hold(self._parts.volume_name(claim)):
-            return await self._sync(claim, self.in_progress.get(uid))
+        async with self._parts.locks.hold(self._parts.volume_name(known)):
+            claim = self._find(uid)
+            return DONE if claim is None else await self._sync(claim, self.in_progress.get(uid))
+
+    def _find(self, uid: str) -> Claim | None:
+        """The claim as the cache has it, or as it is remembered if it is gone and something is in the making."""
+        unfinished = self.in_progress.get(uid)
+        return self._parts.claims.by_uid(uid) or (unfinished.claim if unfinished else None)
 
     async def _sync(self, claim: Claim, unfinished: Unfinished | None) -> Result:
         parts = self._parts
@@ -232,7 +237,7 @@ class ClaimPath:
 
         # P3: there is a volume of that name already, saved, or being saved.
         existing = parts.volumes.get(pv_name) or self.saver.find(pv_name)
-        if existing is not None and existing.claim_uid == uid:
+        if existing is not None and existing.claim_uid == uid and (unfinished is None or parts.ours(existing)):
             self.in_progress.pop(uid, None)
             if pv_name not in self.saver.unsaved:
                 self._release(claim)

@@ -674,6 +674,49 @@ async def test_a_bug_in_the_path_costs_one_item_and_no_worker(
     assert world.controller.status().failures[-1][2].startswith("ZeroDivisionError")
 
 
+async def test_a_claim_that_was_given_up_carries_no_mark_unless_something_may_exist(scene: Scene) -> None:
+    await scene.a_class()
+    for error, marked in ((ProvisionError("no"), False), (InBackground("busy"), True)):
+        backend = ScriptedBackend()
+
+        def fail(request: ProvisionRequest, error: Exception = error) -> None:
+            raise error
+
+        backend.on_provision = fail
+        world = await scene.start(a_world(scene, backend, failed_provision_threshold=2, retry_interval_start=1))
+        await scene.a_claim()
+        await scene.settle()
+        await scene.advance(100)
+        calls = backend.count("provision")
+        assert is_marked(await scene.claim()) is marked
+        assert world.controller.in_progress == set()
+        # Its deletion is a change: what may exist is looked for once more, and the claim goes.
+        backend.on_provision = None
+        await delete_claim(scene)
+        await scene.advance(100)
+        assert await gone(scene)
+        assert backend.count("provision") == calls + int(marked)
+        assert backend.storage.assets == {}
+        await world.kill()
+
+
+async def test_a_volume_planted_for_a_claim_does_not_make_us_forget_what_is_in_the_making(scene: Scene) -> None:
+    await scene.a_class()
+    ready = asyncio.Event()
+    backend = ScriptedBackend()
+    background_until(backend, ready)
+    await scene.start(a_world(scene, backend))
+    claim = await scene.a_claim()
+    await scene.settle()
+    reference = {"namespace": "default", "name": "claim-1", "uid": claim.uid}
+    await scene.a_volume(f"pvc-{claim.uid}", "Available", "Retain", {}, claimRef=reference, storageClassName="class-1")
+    ready.set()
+    await scene.advance(100)
+    assert backend.storage.assets == {}
+    assert not is_marked(await scene.claim())
+    assert (await scene.volumes())[f"pvc-{claim.uid}"].reclaim_policy == "Retain"
+
+
 async def test_a_hook_that_fails_to_say_whether_is_reported(scene: Scene) -> None:
     await scene.a_class()
     backend = ScriptedBackend()
