@@ -21,6 +21,7 @@ import msgspec
 from prov_host.clock import Clock, SystemClock
 from prov_host.embedded import discovery, lists, tables, writes
 from prov_host.embedded.binder import VolumeControllers
+from prov_host.embedded.decoding import shown_object
 from prov_host.embedded.events import to_new_event
 from prov_host.embedded.failures import ApiFailure, ConnectionLost, not_found, too_large_version
 from prov_host.embedded.faults import Fault, Faults
@@ -290,10 +291,7 @@ class Cluster:
 
 def _shown(target: Target, stored: Stored) -> bytes:
     """An object as an answer, in the group that was asked for."""
-    if target.group == target.resource.group:
-        return stored.json
-    head = {"kind": target.resource.kind, "apiVersion": f"{target.group}/v1"}
-    return _encode(head | to_new_event(stored.obj))
+    return stored.json if target.group == target.resource.group else _encode(shown_object(target, stored))
 
 
 def _deprecation(target: Target) -> dict[str, str]:

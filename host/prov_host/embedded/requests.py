@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote
 
 import msgspec
 
-from prov_host.embedded import protobuf
 from prov_host.embedded.failures import ApiFailure, FieldError, bad_request, invalid
 from prov_host.embedded.types import ResourceType, by_plural
 
-__all__ = ["Options", "Target", "decode_body", "parse_options", "parse_path"]
+__all__ = ["Options", "Target", "parse_options", "parse_path", "propagation_errors", "unsupported_media_type"]
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _SUBRESOURCES = {"status", "finalize"}
@@ -257,26 +256,6 @@ def propagation_errors(policy: str) -> list[FieldError]:
     if policy in {"", *choices}:
         return []
     return [FieldError.unsupported("propagationPolicy", policy, (*choices, "nil"))]
-
-
-def decode_body(body: bytes, content_type: str, resource: ResourceType) -> Any:
-    """Decode JSON, or YAML if the content type says so, or the protobuf of a Namespace.
-
-    Raises:
-        ValueError: neither; the message says where.
-        ApiFailure: 415 for another content type.
-    """
-    media = content_type.partition(";")[0].strip().lower()
-    if media in {"", "application/json"}:
-        return msgspec.json.decode(body)
-    if media in {"application/yaml", "application/apply-patch+yaml"}:
-        try:
-            return msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            return msgspec.yaml.decode(body)
-    if media == protobuf.MEDIA_TYPE and resource.plural == "namespaces":
-        return protobuf.decode_namespace(body)
-    raise unsupported_media_type()
 
 
 def unsupported_media_type(accepted: Sequence[str] = ()) -> ApiFailure:

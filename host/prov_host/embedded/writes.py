@@ -16,12 +16,18 @@ import msgspec
 
 from prov_host.clock import Clock
 from prov_host.embedded import apply, failures, patches, rules
-from prov_host.embedded.events import from_new_event, is_new_event
+from prov_host.embedded.decoding import (
+    check_kind,
+    clean_object,
+    decode,
+    decode_body,
+    delete_options,
+    shown_object,
+)
 from prov_host.embedded.failures import FieldError, bad_request, invalid
-from prov_host.embedded.requests import Options, Target, decode_body, propagation_errors, unsupported_media_type
-from prov_host.embedded.schema import SchemaError, clean
+from prov_host.embedded.requests import Options, Target, unsupported_media_type
 from prov_host.embedded.store import Store, Stored, Table
-from prov_host.embedded.types import DELETE_OPTIONS, ResourceType
+from prov_host.embedded.types import ResourceType
 
 __all__ = ["Outcome", "Writer"]
 
@@ -32,9 +38,6 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-_JSON_ERROR = (
-    "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
-)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -78,59 +81,11 @@ class Writer:
     def _classes(self) -> Iterable[Mapping[str, Any]]:
         return (stored.obj for stored in self._store.tables["storageclasses.storage.k8s.io"].objects.values())
 
-    # ------------------------------------------------------------------------------------------ decoding
-
-    def _decode(self, target: Target, body: bytes, content_type: str, options: Options) -> tuple[Object, list[str]]:
-        resource = target.resource
-        try:
-            raw = decode_body(body, content_type, resource)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise bad_request(_JSON_ERROR.format(kind=resource.kind, error=error)) from None
-        if not isinstance(raw, dict):
-            name = {list: "array", str: "string", bool: "bool"}.get(raw.__class__, "number")
-            why = f"json: cannot unmarshal {name} into Go value of type struct {{ APIVersion string; Kind string }}"
-            raise bad_request(_JSON_ERROR.format(kind=resource.kind, error=why))
-        self._check_kind(target, raw)
-        return self._clean(resource, raw, options)
-
-    def _check_kind(self, target: Target, raw: Mapping[str, Any]) -> None:
-        resource = target.resource
-        kind, version = raw.get("kind") or resource.kind, raw.get("apiVersion")
-        expected = f"{target.group}/v1" if target.group else "v1"
-        version = version or expected
-        if kind == resource.kind and version == expected:
-            return
-        what = f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
-        if kind != resource.kind and version == expected:
-            raise bad_request(f"{what}: converting (v1.{kind}) to (core.{resource.kind}): unknown conversion")
-        raise bad_request(
-            f'{what}: no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        )
-
-    def _clean(self, resource: ResourceType, raw: Object, options: Options) -> tuple[Object, list[str]]:
-        """Decode into the kind's fields; the second value is the warnings about unknown ones."""
-        raw = {key: value for key, value in raw.items() if key not in {"kind", "apiVersion"}}
-        if resource.plural == "events" and is_new_event(raw):
-            raw = from_new_event(raw)
-        unknown: list[str] | None = None if options.validation == "Ignore" else []
-        try:
-            obj = clean(raw, resource.schema, unknown)
-        except SchemaError as error:
-            raise self._undecodable(resource, str(error)) from None
-        warnings = [f'unknown field "{path}"' for path in unknown or ()]
-        if warnings and options.validation == "Strict":
-            raise self._undecodable(resource, "strict decoding error: " + ", ".join(warnings))
-        return obj, warnings
-
-    @staticmethod
-    def _undecodable(resource: ResourceType, why: str) -> failures.ApiFailure:
-        return bad_request(f'{resource.kind} in version "v1" cannot be handled as a {resource.kind}: {why}')
-
     # ------------------------------------------------------------------------------------------ create
 
     def create(self, target: Target, body: bytes, content_type: str, options: Options) -> Outcome:
         """POST to a collection."""
-        obj, warnings = self._decode(target, body, content_type, options)
+        obj, warnings = decode(target, body, content_type, options)
         if obj["metadata"].get("resourceVersion"):
             raise failures.ApiFailure(500, "", "resourceVersion should not be set on objects to be created")
         rules.check_namespace(target.resource, obj, target.namespace)
@@ -184,7 +139,7 @@ class Writer:
         """PUT of a named object, or of its status; ``agent`` is the client's name, the default field manager."""
         resource = target.resource
         table = self._store.tables[resource.id]
-        obj, warnings = self._decode(target, body, content_type, options)
+        obj, warnings = decode(target, body, content_type, options)
         rules.check_names(resource, obj, target.name, target.namespace)
         old = table.get(target.key)
         if old is None:
@@ -269,22 +224,22 @@ class Writer:
         except msgspec.DecodeError as error:
             message = "invalid JSON patch" if media != JSON_PATCH else f"error decoding patch: {error}"
             raise bad_request(message) from None
-        raw = self._patched(resource, old, patch, media)
+        raw = self._patched(target, old, patch, media)
         if not isinstance(raw, dict):
             raise bad_request(
                 "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}"
             )
-        self._check_kind(target, raw)
-        obj, warnings = self._clean(resource, raw, options)
+        check_kind(target, raw)
+        obj, warnings = clean_object(resource, raw, options)
         rules.check_names(resource, obj, target.name, target.namespace)
         version = obj["metadata"].get("resourceVersion", "")
         obj = self._managed(target, old.obj, obj, options, agent)
         return self._replace(target, old, obj, version, options, warnings=warnings)
 
     @staticmethod
-    def _patched(resource: ResourceType, old: Stored, patch: Any, media: str) -> Any:
+    def _patched(target: Target, old: Stored, patch: Any, media: str) -> Any:
         # The patch sees the whole object; a resourceVersion in it is a precondition.
-        current = {"kind": resource.kind, "apiVersion": resource.api_version, **old.obj}
+        current = shown_object(target, old)
         if media == JSON_PATCH:
             return patches.json_patch(current, patch)
         if not isinstance(patch, dict):
@@ -294,7 +249,7 @@ class Writer:
             )
         if media == MERGE_PATCH:
             return patches.merge_patch(current, patch)
-        return patches.strategic_patch(current, patch, resource.schema)
+        return patches.strategic_patch(current, patch, target.resource.schema)
 
     def _managed(self, target: Target, old: Object, new: Object, options: Options, agent: str) -> Object:
         """Keep track of who owns which field, for objects that were ever applied."""
@@ -318,12 +273,12 @@ class Writer:
             raise bad_request("error decoding YAML: the configuration is no object")
         if not raw.get("kind") or not raw.get("apiVersion"):
             raise bad_request(f"invalid object type: /, Kind={raw.get('kind', '')}")
-        self._check_kind(target, raw)
+        check_kind(target, raw)
         if raw.get("metadata", {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         scope = {"namespace": target.namespace} if resource.namespaced else {}
         raw = {**raw, "metadata": {"name": target.name, **scope, **raw.get("metadata", {})}}
-        config, warnings = self._clean(resource, raw, options)
+        config, warnings = clean_object(resource, raw, options)
         if warnings:
             field = warnings[0].partition('"')[2].rstrip('"')
             what = f"({target.namespace}/{target.name}; {resource.api_version}, Kind={resource.kind})"
@@ -342,7 +297,7 @@ class Writer:
             resource, old.obj if old else None, apply.given(raw, config), manager=options.manager, force=options.force,
             subresource=target.subresource, now=self.now(),
         )  # fmt: skip
-        obj, _ = self._clean(resource, applied, Options(validation="Ignore"))
+        obj, _ = clean_object(resource, applied, Options(validation="Ignore"))
         if old is None:
             return self._create(target, obj, options, warnings)
         return self._replace(target, old, obj, version, options, warnings=warnings)
@@ -353,28 +308,13 @@ class Writer:
         """DELETE of a named object."""
         resource = target.resource
         table = self._store.tables[resource.id]
-        wishes = self._delete_options(body)
+        wishes = delete_options(body)
         dry_run = options.dry_run or bool(wishes.get("dryRun"))
         old = table.get(target.key)
         if old is None:
             raise failures.not_found(resource.plural, resource.group, target.name)
         self._check_preconditions(resource, old, wishes.get("preconditions", {}))
         return self.remove(table, target.key, dry_run=dry_run)
-
-    @staticmethod
-    def _delete_options(body: bytes) -> Mapping[str, Any]:
-        if not body.strip():
-            return {}
-        try:
-            wishes: Object = clean(msgspec.json.decode(body), DELETE_OPTIONS)
-        except (msgspec.DecodeError, SchemaError) as error:
-            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-        if wishes.get("kind", "DeleteOptions") != "DeleteOptions":
-            raise bad_request("expected DeleteOptions")
-        errors = propagation_errors(wishes.get("propagationPolicy", ""))
-        if errors:
-            raise invalid("DeleteOptions", "meta.k8s.io", "", errors)
-        return wishes
 
     @staticmethod
     def _check_preconditions(resource: ResourceType, old: Stored, wanted: Mapping[str, str]) -> None:
@@ -423,7 +363,7 @@ class Writer:
 
     def delete_collection(self, target: Target, body: bytes, keys: list[str]) -> list[Stored]:
         """DELETE of the given objects of a collection; returns them as they were."""
-        wishes = self._delete_options(body)
+        wishes = delete_options(body)
         table = self._store.tables[target.resource.id]
         stored = [table.objects[key] for key in keys]
         for key in keys:

@@ -96,6 +96,8 @@ def test_events_have_a_second_face(api) -> None:
     listed = api.ok("GET", base, fieldSelector="regarding.name=c")
     assert [item["note"] for item in listed["items"]] == ["m"]
     assert api.lines(base)[0]["object"]["note"] == "m"
+    changed = api.ok("PATCH", f"{base}/e", {"metadata": {"labels": {"l": "1"}}}, type=STRATEGIC)
+    assert (changed["note"], changed["metadata"]["labels"]) == ("m", {"l": "1"})
 
 
 def test_a_new_event_can_be_made_with_its_second_face(api) -> None:
