@@ -1,8 +1,8 @@
 """What the host offers a plugin: :class:`prov_host.HostContext` over the process's caches and events.
 
-A plugin gets its context in ``configure``, before there is a cluster; the host attaches the caches later. Until then
-they are empty, and say so (:meth:`PluginContext.synced`). Jobs that a plugin asks for with ``every`` run on threads of
-their own while this process serves the plugin's names.
+A plugin gets its context in ``configure``, before there is a cluster; the host attaches the caches later. Until they
+are filled asking them is an error (:exc:`~prov_host.errors.NotSynced`), for "not known yet" is not "there is none".
+Jobs that a plugin asks for with ``every`` run on threads of their own while this process serves the plugin's names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from prov_host.clock import Clock, SystemClock
+from prov_host.errors import NotSynced
 from prov_host.kube.api import Cache, EventSink
 from prov_host.model import Claim, Note, StorageClass, Volume
 from prov_host.output import HostThread, as_plugin, words_of
@@ -108,13 +109,18 @@ class PluginContext:
         """See :meth:`prov_host.HostContext.synced`."""
         return self._world is not None and self._world.synced
 
+    def _filled(self) -> World:
+        """What there is to see. Raises NotSynced: no answer is better than "there is nothing"."""
+        if self._world is None or not self._world.synced:
+            raise NotSynced("the host's caches are not filled yet, so it cannot tell what exists in the cluster")
+        return self._world
+
     def volumes(self) -> tuple[Volume, ...]:
         """See :meth:`prov_host.HostContext.volumes`."""
-        if self._world is None:
-            return ()
+        world = self._filled()
         # In this order: a volume that is saved in between is seen twice rather than never.
-        pending = tuple(self._world.being_saved())
-        known = self._world.volumes.values()
+        pending = tuple(world.being_saved())
+        known = world.volumes.values()
         if not pending:
             return known
         names = {volume.name for volume in known}
@@ -122,11 +128,11 @@ class PluginContext:
 
     def claims(self) -> tuple[Claim, ...]:
         """See :meth:`prov_host.HostContext.claims`."""
-        return self._world.claims.values() if self._world is not None else ()
+        return self._filled().claims.values()
 
     def storage_classes(self) -> tuple[StorageClass, ...]:
         """See :meth:`prov_host.HostContext.storage_classes`."""
-        return self._world.classes.values() if self._world is not None else ()
+        return self._filled().classes.values()
 
     def event(self, regarding: Claim | Volume, note: Note) -> None:
         """See :meth:`prov_host.HostContext.event`."""

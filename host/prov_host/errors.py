@@ -4,6 +4,7 @@
 
     ProvHostError
     ├── ConfigurationError           settings, options or plugins that cannot work (exit code 2)
+    ├── NotSynced                    (to a plugin) the host does not know yet what exists in the cluster
     ├── PluginError                  a plugin broke its contract (the message names plugin and promise)
     ├── Outcome                      what a hook may raise instead of returning
     │   ├── ProvisionError           failed for good this time; nothing runs behind; retried with backoff
@@ -48,6 +49,7 @@ __all__ = [
     "Invalid",
     "NoChange",
     "NotFound",
+    "NotSynced",
     "Outcome",
     "PluginError",
     "ProvHostError",
@@ -79,6 +81,14 @@ class ConfigurationError(ProvHostError):
 
 class PluginError(ProvHostError):
     """A plugin broke its contract: wrong type returned, wrong signature, duplicate name. Since 0.1."""
+
+
+class NotSynced(ProvHostError):
+    """The host's caches are not filled yet: what exists in the cluster is not known.
+
+    Raised to a plugin that asks for volumes, claims or classes too early, because "not known" must never be taken for
+    "there is none": a share would be begun anew, or an archive in use would be removed. Since 0.1.
+    """
 
 
 class Outcome(ProvHostError):

@@ -76,16 +76,28 @@ class HostContext(Protocol):
     registry: CollectorRegistry
 
     def synced(self) -> bool:
-        """Whether the caches below have been filled; always true while a backend hook runs."""
+        """Whether the caches below have been filled; always true while a backend hook, ``check`` or a job runs."""
 
     def volumes(self) -> tuple[Volume, ...]:
-        """All volumes of the cluster, anyone's, as the watch last told, and those being saved just now."""
+        """All volumes of the cluster, anyone's, as the watch last told, and those being saved just now.
+
+        Raises:
+            NotSynced: too early to tell.
+        """
 
     def claims(self) -> tuple[Claim, ...]:
-        """All claims of the cluster."""
+        """All claims of the cluster.
+
+        Raises:
+            NotSynced: too early to tell.
+        """
 
     def storage_classes(self) -> tuple[StorageClass, ...]:
-        """All classes of the cluster."""
+        """All classes of the cluster.
+
+        Raises:
+            NotSynced: too early to tell.
+        """
 
     def event(self, regarding: Claim | Volume, note: Note) -> None:
         """Write an event; asynchronous, bounded, rate-limited."""
@@ -93,8 +105,8 @@ class HostContext(Protocol):
     def every(self, name: str, seconds: float, job: Callable[[], object]) -> None:
         """Run ``job`` again and again, ``seconds`` apart, while this process serves the plugin's names.
 
-        It runs in a thread of its own, apart from the hooks' pool; an exception is logged and the job goes on.
-        Only in ``configure``.
+        It begins once the caches are filled, and runs in a thread of its own, apart from the hooks' pool; an exception
+        is logged and the job goes on. Only in ``configure``.
         """
 
 
@@ -307,8 +319,8 @@ class HookSpecs:
     def check(self) -> Sequence[str] | None:
         """Readiness: whether the storage is there and is the right one.
 
-        Called every few seconds, from the start on and on a standby too, on a thread of its own; 5 s limit. It must not
-        change anything on the storage.
+        Called every few seconds, once the caches are filled and on a standby too, on a thread of its own; 5 s limit.
+        It must not change anything on the storage.
 
         Returns:
             What is wrong, a sentence each; nothing or an empty sequence when all is well.

@@ -134,6 +134,7 @@ class Host:
         self.web: WebServer | None = None
         self.stores = Stores.empty()
         self._not_synced = {"claims", "volumes", "classes"}
+        self._filled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _make_backend(self, plugin: Plugin) -> PluginBackend:
@@ -292,11 +293,11 @@ class Host:
             self._spawn(f"the reflector of {name}", reflector.run(), endless=True)
             self._spawn(f"waiting for {name}", self._note_synced(name, store))
         for readiness in self._readiness:
-            self._spawn(f"checking {readiness.plugin.title}", readiness.run())
+            self._spawn(f"checking {readiness.plugin.title}", self._check(readiness))
         self._spawn("the count of threads", watch_threads(self._plugins, self.clock), endless=True)
         for plugin in self._plugins:
             if not plugin.is_backend:
-                self._contexts[plugin.name].start_jobs()
+                self._spawn(f"starting the jobs of {plugin.title}", self._start_jobs(plugin.name))
         self._state = "running"
         titles = ", ".join(plugin.title for plugin in self._plugins)
         logger.info("prov-host %s runs as %s with %s", self._version, self.identity, titles)
@@ -338,6 +339,17 @@ class Host:
     async def _note_synced(self, name: str, store: Store[Any]) -> None:
         await store.wait_synced()
         self._not_synced.discard(name)
+        if not self._not_synced:
+            self._filled.set()
+
+    async def _check(self, readiness: Readiness) -> None:
+        """No plugin looks at its storage before it can know what the cluster has: nothing seen is not nothing there."""
+        await self._filled.wait()
+        await readiness.run()
+
+    async def _start_jobs(self, plugin: str) -> None:
+        await self._filled.wait()
+        self._contexts[plugin].start_jobs()
 
     def _election(self) -> Election:
         return Election(
@@ -353,7 +365,8 @@ class Host:
         """A name is ours."""
         if self._end_now.is_set():
             return
-        self._contexts[serving.backend.plugin].start_jobs()
+        plugin = serving.backend.plugin
+        self._spawn(f"starting the jobs of plugin {plugin}", self._start_jobs(plugin))
         self._spawn(f"the controller of {serving.name}", serving.controller.start())
 
     # ------------------------------------------------------------------ stopping

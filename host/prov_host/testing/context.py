@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry
 
 from prov_host.clock import Clock
+from prov_host.errors import NotSynced
 from prov_host.model import Claim, Note, StorageClass, Volume
 from prov_host.testing.clock import FakeClock
 
@@ -25,7 +26,7 @@ class FakeHost:
         known_volumes: what :meth:`volumes` returns.
         known_claims: what :meth:`claims` returns.
         known_classes: what :meth:`storage_classes` returns.
-        caches_filled: what :meth:`synced` returns.
+        caches_filled: what :meth:`synced` returns; False makes the three above raise NotSynced.
         events: what :meth:`event` was told, in order.
         jobs: what :meth:`every` was told, by name: seconds and job. A test runs the job itself.
 
@@ -48,16 +49,23 @@ class FakeHost:
         """See :meth:`prov_host.HostContext.synced`."""
         return self.caches_filled
 
+    def _check_filled(self) -> None:
+        if not self.caches_filled:
+            raise NotSynced("the caches of this test's host are not filled")
+
     def volumes(self) -> tuple[Volume, ...]:
         """See :meth:`prov_host.HostContext.volumes`."""
+        self._check_filled()
         return tuple(self.known_volumes)
 
     def claims(self) -> tuple[Claim, ...]:
         """See :meth:`prov_host.HostContext.claims`."""
+        self._check_filled()
         return tuple(self.known_claims)
 
     def storage_classes(self) -> tuple[StorageClass, ...]:
         """See :meth:`prov_host.HostContext.storage_classes`."""
+        self._check_filled()
         return tuple(self.known_classes)
 
     def event(self, regarding: Claim | Volume, note: Note) -> None:

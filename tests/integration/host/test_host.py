@@ -189,6 +189,26 @@ async def test_a_plugin_sees_the_cluster_and_works_regularly_only_while_its_name
     assert [one.name for one in looking.host.storage_classes()] == ["c"]
 
 
+async def test_no_plugin_looks_at_its_storage_before_the_cluster_is_known(start: Any, backend: Any) -> None:
+    looks: list[tuple[str, bool]] = []
+
+    class Looking(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def configure(self, host: HostContext) -> None:
+            self.host = host
+            host.every("look", 0.01, lambda: looks.append(("job", host.synced())))
+
+        @hookimpl
+        def check(self) -> None:
+            looks.append(("check", self.host.synced()))
+
+    cluster = Cluster()
+    cluster.faults.fail(resource="persistentvolumes", status=503, times=4)
+    host = await start(Looking(), cluster=cluster)
+    await host.until(lambda: {what for what, _ in looks} == {"job", "check"}, "a check and a job", 20)
+    assert all(synced for _, synced in looks)
+
+
 async def test_an_observer_is_told_of_each_operation_of_any_backend(start: Any, backend: Any) -> None:
     records: list[Record] = []
     told = threading.Event()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from prov_host.context import PluginContext
+from prov_host.errors import NotSynced
 from prov_host.hookspecs import HostContext, hookimpl
 from prov_host.model import Claim, Note, ObjectMeta, Volume
 from prov_host.plugins import Plugin
@@ -53,11 +54,24 @@ def test_it_is_what_plugins_are_promised() -> None:
     assert context.registry is context.registry
 
 
-def test_before_there_is_a_cluster_everything_is_empty_and_says_so() -> None:
+@pytest.mark.parametrize("ask", ["volumes", "claims", "storage_classes"])
+def test_what_exists_is_not_told_before_the_caches_are_filled(ask: str) -> None:
     context = PluginContext("p")
     assert not context.synced()
-    assert context.volumes() == context.claims() == context.storage_classes() == ()
-    context.event(named("a"), Note("Reason", "nobody hears it"))
+    with pytest.raises(NotSynced):
+        getattr(context, ask)()
+    world = FakeWorld()
+    world.synced = False
+    context.attach(world)  # type: ignore[arg-type]
+    assert not context.synced()
+    with pytest.raises(NotSynced):
+        getattr(context, ask)()
+    world.synced = True
+    getattr(context, ask)()
+
+
+def test_an_event_before_there_is_a_cluster_is_only_logged() -> None:
+    PluginContext("p").event(named("a"), Note("Reason", "nobody hears it"))
 
 
 def test_volumes_that_are_being_saved_are_among_the_volumes() -> None:
