@@ -99,11 +99,11 @@ class Protection:
         for key, stored in self._pods.objects.items():
             if not key.startswith(metadata["namespace"] + "/"):
                 continue
-            spec = stored.obj.get("spec") or {}
+            spec = stored.obj["spec"]
             if not spec.get("nodeName"):
                 continue  # no kubelet will start it with a claim that is terminating
-            for volume in spec.get("volumes") or ():
-                if (volume.get("persistentVolumeClaim") or {}).get("claimName") == metadata["name"]:
+            for volume in spec.get("volumes", ()):
+                if volume.get("persistentVolumeClaim", {}).get("claimName") == metadata["name"]:
                     return True
         return False
 

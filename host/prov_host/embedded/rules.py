@@ -70,8 +70,7 @@ def create(resource: ResourceType, obj: Object, *, now: str, classes: Iterable[M
     elif kind == "nodes":
         _default_node(obj)
     elif kind == "pods":
-        obj.setdefault("spec", {})
-        obj["status"] = {"phase": "Pending", **(obj.get("status") or {})}
+        obj["status"].setdefault("phase", "Pending")
     errors = check_metadata(resource, metadata) + _check(resource, obj)
     if errors:
         raise invalid(resource.kind, resource.group, metadata.get("name", ""), errors)

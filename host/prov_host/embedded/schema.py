@@ -42,6 +42,7 @@ class Type(msgspec.Struct, frozen=True):
         merge_key: strategic merge and apply match items of a list by this field.
         merge: how lists of scalars merge: as a set; otherwise they are replaced whole.
         map_keys: server-side apply's keys of an item, if they are more than ``merge_key``.
+        open: of an object: fields that are not described are taken as they come.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Type(msgspec.Struct, frozen=True):
     merge_key: str = ""
     merge: bool = False
     map_keys: tuple[str, ...] = ()
+    open: bool = False
 
 
 def primitive(kind: Kind, *, keep: bool = False, always: bool = False) -> Type:
@@ -60,10 +62,15 @@ def primitive(kind: Kind, *, keep: bool = False, always: bool = False) -> Type:
     return Type(kind, keep=keep, always=always)
 
 
-def obj(go: str, *, always: bool = False, keep: bool = True, **fields: Type) -> Type:
+def obj(go: str, *, always: bool = False, keep: bool = True, open: bool = False, **fields: Type) -> Type:
     """A struct. Field names that are Python keywords end in an underscore here."""
     return Type(
-        "object", go=go, keep=keep, always=always, fields={name.removesuffix("_"): t for name, t in fields.items()}
+        "object",
+        go=go,
+        keep=keep,
+        always=always,
+        open=open,
+        fields={name.removesuffix("_"): t for name, t in fields.items()},
     )
 
 
@@ -128,7 +135,9 @@ def _object(value: Any, type: Type, path: str, struct: str, unknown: list[str] |
                 continue
         if field.always:
             cleaned[name] = _empty(field)
-    if unknown is not None:
+    if type.open:
+        cleaned.update((name, item) for name, item in value.items() if name not in fields and item is not None)
+    elif unknown is not None:
         unknown.extend(f"{prefix}{name}" for name in value if name not in fields)
     return cleaned
 

@@ -245,7 +245,7 @@ def _node(obj: Object, now: dt.datetime) -> list[Any]:
 
 
 def _pod(obj: Object, now: dt.datetime) -> list[Any]:
-    containers = (obj.get("spec") or {}).get("containers") or []
+    containers = obj["spec"].get("containers", ())
     phase = "Terminating" if "deletionTimestamp" in obj["metadata"] else obj["status"].get("phase", "")
     return [obj["metadata"]["name"], f"0/{len(containers)}", phase, "0", _age(obj, now)]
 

@@ -262,7 +262,7 @@ _NODE = obj(
         conditions=listing(_CONDITION, merge_key="type"),
         addresses=listing(obj("NodeAddress", type=_S_ALWAYS, address=_S_ALWAYS), merge_key="type"),
         daemonEndpoints=_RAW,
-        nodeInfo=_RAW,
+        nodeInfo=obj("NodeSystemInfo", open=True),
         images=_RAW,
         volumesInUse=_STRINGS,
         volumesAttached=_RAW,
@@ -271,8 +271,24 @@ _NODE = obj(
 _POD = obj(
     "Pod",
     metadata=_META,
-    spec=_RAW_KEEP,
-    status=_RAW_KEEP,
+    spec=obj(
+        "PodSpec",
+        always=True,
+        open=True,
+        nodeName=_S,
+        schedulerName=_S,
+        containers=listing(obj("Container", open=True, name=_S_ALWAYS), merge_key="name"),
+        volumes=listing(
+            obj(
+                "Volume",
+                open=True,
+                name=_S_ALWAYS,
+                persistentVolumeClaim=obj("PersistentVolumeClaimVolumeSource", claimName=_S_ALWAYS, readOnly=_B),
+            ),
+            merge_key="name",
+        ),
+    ),
+    status=obj("PodStatus", always=True, open=True, phase=_S),
 )
 
 
