@@ -264,3 +264,20 @@ def test_the_inventory_of_a_lost_disk_is_no_empty_list(start: Any, hostpath: Any
     fresh.host.know([made])
     with pytest.raises(Exception, match="is its disk mounted"):
         fresh.running.inventory()
+
+
+def test_a_directory_that_no_record_speaks_for_is_kept_and_named(hostpath: Any, made: Volume) -> None:
+    (record,) = hostpath.private("owners").iterdir()
+    record.unlink()
+    with pytest.raises(DeleteError, match=f"ns1-data-{made.name} exists, but no record says that it belongs to"):
+        hostpath.running.delete(made)
+    assert (hostpath.path(made) / "precious").exists()
+
+
+def test_a_private_area_of_another_user_is_not_trusted(
+    hostpath: Any, made: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = hostpath.private().stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    with pytest.raises(DeleteError, match="belongs to another user"):
+        hostpath.running.delete(made)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,13 @@ class Faulty(RealSys):
         return call
 
 
+class FaultyWithoutNoReplace(Faulty):
+    """A file system that cannot rename without replacing, like NFS: the place is reserved first."""
+
+    def rename_noreplace(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument", old)
+
+
 class Node:
     """The storage of one node, and what is asked of it with and without faults."""
 
@@ -70,15 +80,18 @@ class Node:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Callable[[], Node]:
-    numbers = iter(range(100_000))
+def fresh() -> Iterator[Callable[[], Node]]:
+    """Makes empty nodes, in memory where that can be: each writes a hundred files to its disk and waits for it."""
+    memory = "/dev/shm"
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
 
-    def fresh() -> Node:
-        root = tmp_path / f"n{next(numbers)}"
-        root.mkdir()
-        return Node(root)
+        def fresh() -> Node:
+            root = Path(directory, f"n{next(numbers)}")
+            root.mkdir()
+            return Node(root)
 
-    return fresh
+        yield fresh
 
 
 def _outcome(ask: Callable[[], object]) -> Outcome | None:
@@ -90,8 +103,8 @@ def _outcome(ask: Callable[[], object]) -> Outcome | None:
     return None
 
 
-def _calls(node: Node, ask: Callable[[HostpathPlugin], object]) -> int:
-    sys = Faulty(10**9, Crash())
+def _calls(node: Node, ask: Callable[[HostpathPlugin], object], kind: type[Faulty] = Faulty) -> int:
+    sys = kind(10**9, Crash())
     ask(node.plugin(sys))
     return sys.calls
 
@@ -118,13 +131,14 @@ def test_a_failed_provision_says_so_and_leaves_nothing_or_is_finished_by_asking_
         assert node.leftovers() == [], at
 
 
-def test_a_crash_while_provisioning_is_finished_by_asking_again(fresh: Any) -> None:
+@pytest.mark.parametrize("kind", [Faulty, FaultyWithoutNoReplace])
+def test_a_crash_while_provisioning_is_finished_by_asking_again(fresh: Any, kind: type[Faulty]) -> None:
     node = fresh()
-    total = _calls(node, lambda plugin: plugin.provision(node.request))
+    total = _calls(node, lambda plugin: plugin.provision(node.request), kind)
     for at in range(1, total + 1):
         node = fresh()
         with pytest.raises(Crash):
-            node.plugin(Faulty(at, Crash())).provision(node.request)
+            node.plugin(kind(at, Crash())).provision(node.request)
         first = node.plugin().provision(node.request)
         assert node.plugin().provision(node.request) == first
         path = Path(first.source["local"]["path"])

@@ -47,7 +47,7 @@ def test_a_change_that_failed_is_not_believed(lock: int) -> None:
     assert ledger.sizes(lock, lambda: {"a": 1}) == {"a": 1}
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.none() | st.integers(0, 9), st.booleans()), max_size=30

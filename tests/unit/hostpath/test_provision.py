@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,26 @@ def test_a_claim_that_cannot_be_served_is_told_why(hostpath: Any, claim: Any, wo
 def test_a_class_may_allow_sharing_within_a_node(hostpath: Any) -> None:
     _, provisioned, _ = hostpath.provision(make_claim(access_modes=["ReadWriteMany"]), {"shared": "true"})
     assert isinstance(provisioned, Provisioned)
+
+
+def test_claims_that_come_at_once_do_not_overrun_a_directory_together(start: Any) -> None:
+    hostpath = start(directories=[{"path": str(start().root), "budget": "3Gi"}])
+    gate = threading.Barrier(8)
+    outcomes: list[str] = []
+
+    def run(number: int) -> None:
+        request = hostpath.request(make_claim(f"data-{number}", storage="1Gi"))
+        gate.wait()
+        try:
+            hostpath.plugin.provision(request)
+            outcomes.append("made")
+        except Reschedule:
+            outcomes.append("no room")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["made"] * 3 + ["no room"] * 5
+    assert len([path for path in hostpath.root.iterdir() if path.name != ".prov-host"]) == 3

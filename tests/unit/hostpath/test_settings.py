@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prov_host import ConfigurationError
@@ -70,6 +70,7 @@ def test_durations_are_read(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_anything_else_is_no_duration(text: str) -> None:
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prov_host import ConfigurationError
@@ -45,6 +45,7 @@ def test_a_name_that_is_taken_is_refused(name: str) -> None:
         names_for(name)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=50))
 def test_any_text_is_a_good_name_or_refused(name: str) -> None:
     try:
