@@ -34,7 +34,7 @@ _REASONS = {
 
 
 class Fault(msgspec.Struct):
-    """One rule. ``left`` counts down; ``hits`` counts up.
+    """One rule. ``left`` counts down; ``hits`` counts up. Since 0.1.
 
     Attributes:
         verb: as in RBAC, a shell pattern.
@@ -76,7 +76,7 @@ class Fault(msgspec.Struct):
 
 
 class Faults:
-    """What is going wrong with a cluster at the moment.
+    """What is going wrong with a cluster at the moment. Its methods belong to the cluster's event loop. Since 0.1.
 
     Attributes:
         latency: seconds that every request takes longer.

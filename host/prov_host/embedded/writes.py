@@ -72,7 +72,7 @@ class Writer:
 
     def now(self) -> str:
         """The time as metadata has it."""
-        return self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._clock.now().astimezone(dt.UTC).isoformat(timespec="seconds")[:19] + "Z"
 
     def uid(self) -> str:
         """A new random uid."""
