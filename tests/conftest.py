@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from harness import MissingPart
 from harness.controlplane import Authorization, ControlPlane
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 _IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 _skipped = pytest.StashKey[list[str]]()
 _parts = pytest.StashKey[list[ControlPlane]]()
+
+
+# A benchmark is not a timed test: how long an example takes depends on what else the machine does.
+settings.register_profile("no deadline", deadline=None, print_blob=True)
+settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:
