@@ -11,15 +11,17 @@ import pytest
 from controller_scene import P, Q, Scene, is_marked
 from controller_world import Call, ScriptedBackend, Storage, World
 from prov_host.controller import Backoff, Controller, ControllerOptions, KeyLocks
-from prov_host.errors import HookTimeout, InBackground, NotFound, ProvisionError
+from prov_host.errors import HookTimeout, InBackground, NoChange, NotFound, ProvisionError, Reschedule
 from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES
 from prov_host.model import (
     ANN_ON_DELETE,
     ANN_RECORD,
+    ANN_SELECTED_NODE,
     FINALIZER,
     INTENT_FINALIZER,
     Claim,
     Note,
+    ObjectMeta,
     Provisioned,
     ProvisionRequest,
     Removed,
@@ -27,6 +29,7 @@ from prov_host.model import (
     Volume,
 )
 
+BARE = pytest.mark.parametrize("scene", ["bare"], indirect=True)
 DEFAULTS = {"add_finalizer": True, "failed_provision_threshold": 0, "failed_delete_threshold": 0}
 
 
@@ -326,8 +329,6 @@ async def test_a_restarted_process_that_cannot_finish_says_what_to_do(scene: Sce
 
 
 async def test_no_change_from_a_new_process_keeps_the_mark(scene: Scene) -> None:
-    from prov_host.errors import NoChange
-
     await scene.a_class()
     storage = Storage()
     first = ScriptedBackend(storage)
@@ -398,7 +399,7 @@ async def test_a_foreign_volume_of_the_name_is_never_taken_for_ours(
     assert (await scene.volumes())[pv].claim_uid == claim.uid
 
 
-@pytest.mark.parametrize("scene", ["bare"], indirect=True)
+@BARE
 async def test_a_volume_on_its_way_out_is_waited_for(scene: Scene) -> None:
     """AlreadyExists is no success while the volume of the name is being deleted."""
     await scene.a_class()
@@ -497,26 +498,107 @@ async def test_others_finalizers_survive_the_removal_of_ours(scene: Scene) -> No
 # ---------------------------------------------------------------------- at once
 
 
-async def test_provisioning_and_deleting_one_name_never_overlap(scene: Scene) -> None:
-    """The volume of a claim is deleted by hand while its claim is looked at again."""
+@BARE
+async def test_a_claim_is_not_provisioned_while_an_asset_of_its_name_is_being_removed(scene: Scene) -> None:
     await scene.a_class()
     claim = await scene.a_claim()
     pv = f"pvc-{claim.uid}"
-    await scene.a_volume(
-        pv, "Released", finalizers=(FINALIZER,), claimRef={"namespace": "default", "name": "claim-1", "uid": "other"}
-    )
+    other = {"namespace": "default", "name": "claim-1", "uid": "other"}
+    await scene.a_volume(pv, "Released", finalizers=(FINALIZER,), claimRef=other)
     backend = ScriptedBackend()
     backend.gate = asyncio.Event()
-    world = await scene.start(a_world(scene, backend))
-    await scene.settle()
+    await scene.start(a_world(scene, backend))
     assert backend.calls[-1] == ("delete", pv)
+    # Somebody removes the object by force; the plugin is still at work.
+    await scene.unprotected(VOLUMES, pv)
+    await scene.admin.delete(VOLUMES, pv)
+    await scene.settle()
     await scene.touch()
     assert backend.count("provision") == 0
     backend.gate.set()
     await scene.settle()
     await scene.advance(30)
     assert (await scene.volumes())[pv].claim_uid == claim.uid
-    assert pv in world.backend.storage.assets
+    assert pv in backend.storage.assets
+
+
+@BARE
+async def test_an_asset_is_not_removed_while_its_name_is_being_provisioned(scene: Scene) -> None:
+    await scene.a_class()
+    claim = await scene.a_claim()
+    pv = f"pvc-{claim.uid}"
+    backend = ScriptedBackend()
+    backend.gate = asyncio.Event()
+    await scene.start(a_world(scene, backend))
+    assert backend.calls[-1] == ("provision", pv)
+    other = {"namespace": "default", "name": "claim-1", "uid": "other"}
+    await scene.a_volume(pv, "Released", finalizers=(FINALIZER,), claimRef=other)
+    await scene.settle()
+    assert backend.count("delete") == 0
+    backend.gate.set()
+    await scene.settle()
+    await scene.advance(30)
+    assert (await scene.volumes())[pv].claim_uid == claim.uid
+    assert pv in backend.storage.assets
+
+
+@BARE
+async def test_a_volume_for_the_claim_that_is_being_deleted_is_not_taken_for_a_saved_one(scene: Scene) -> None:
+    await scene.a_class()
+    claim = await scene.a_claim()
+    pv = f"pvc-{claim.uid}"
+    planting: list[asyncio.Task[Volume]] = []
+
+    async def plant() -> Volume:
+        return await scene.a_volume(
+            pv,
+            "Available",
+            finalizers=("example.com/keep",),
+            deleted=True,
+            claimRef={"namespace": "default", "name": "claim-1", "uid": claim.uid},
+            nfs={"server": "foo", "path": f"/{pv}"},
+        )
+
+    world = a_world(scene)
+
+    def rule(call: Call) -> None:
+        if call.what == "PATCH persistentvolumeclaims" and not planting:
+            planting.append(asyncio.get_running_loop().create_task(plant()))
+
+    world.gate.rule = rule
+    world.backend.gate = asyncio.Event()
+    await scene.start(world)
+    world.backend.gate.set()
+    await scene.advance(10)
+    assert planting[0].done()
+    assert "Normal ProvisioningSucceeded" not in world.events.of("claim-1")
+    await scene.unprotected(VOLUMES, pv)
+    await scene.advance(300)
+    assert not (await scene.volumes())[pv].terminating
+    assert world.events.of("claim-1")[-1] == "Normal ProvisioningSucceeded"
+
+
+@BARE
+async def test_the_cache_shows_no_node_that_was_given_back(scene: Scene) -> None:
+    await scene.a_class(volumeBindingMode="WaitForFirstConsumer")
+    await scene.a_claim(annotations={ANN_SELECTED_NODE: "node-1"})
+    backend = ScriptedBackend()
+
+    def provision(request: ProvisionRequest) -> None:
+        raise Reschedule("no room")
+
+    backend.on_provision = provision
+    world = a_world(scene, backend)
+    await scene.wait_for(world.fill())
+    for task in world._tasks:
+        task.cancel()
+    await scene.settle()
+    await scene.wait_for(world.controller.start())
+    await scene.settle()
+    cached = world.claims.get("default/claim-1")
+    assert cached is not None
+    assert cached.selected_node == ""
+    assert not is_marked(cached)
 
 
 async def test_a_hanging_backend_holds_up_no_other(scene: Scene) -> None:
@@ -777,12 +859,10 @@ async def test_objects_with_missing_fields_are_survived(scene: Scene) -> None:
 
 
 def _meta(name: str, **fields: Any) -> Any:
-    from prov_host.model import ObjectMeta
-
     return ObjectMeta(name=name, namespace=None, uid=f"uid-{name}", **fields)
 
 
-@pytest.mark.parametrize("scene", ["bare"], indirect=True)
+@BARE
 async def test_a_hostile_record_is_read_as_none(scene: Scene) -> None:
     await scene.a_volume(annotations={"pv.kubernetes.io/provisioned-by": P, ANN_RECORD: '{"a": [1'})
     world = await scene.start(a_world(scene))
