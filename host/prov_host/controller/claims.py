@@ -296,6 +296,8 @@ class ClaimPath:
         except ApiError as error:
             if unfinished is None:
                 self._release(claim)  # the mark may have been set although the answer was lost
+            else:
+                self.intents.disown(uid)  # what a former process left is still what the mark says
             if error.status == 403:
                 self._emit(
                     claim,

@@ -782,6 +782,26 @@ async def test_a_claim_that_was_given_up_carries_no_mark_unless_something_may_ex
         await world.kill()
 
 
+async def test_what_was_left_over_is_still_left_over_after_a_failed_look(scene: Scene) -> None:
+    await scene.a_class()
+    storage = Storage()
+    first = ScriptedBackend(storage)
+    background_until(first, asyncio.Event())
+    world = await scene.start(a_world(scene, first))
+    await scene.a_claim()
+    await scene.settle()
+    await world.kill()
+    world = a_world(scene, ScriptedBackend(storage), failed_provision_threshold=1, retry_interval_start=1)
+    world.gate.rule = lambda call: 409 if call.what == "PATCH persistentvolumeclaims" else None
+    await scene.start(world)
+    await scene.advance(100)
+    world.gate.rule = None
+    await delete_claim(scene)
+    await scene.advance(100)
+    assert await gone(scene)
+    assert storage.assets == {}
+
+
 async def test_a_volume_planted_for_a_claim_does_not_make_us_forget_what_is_in_the_making(scene: Scene) -> None:
     await scene.a_class()
     ready = asyncio.Event()
