@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from prov_host import DeleteError, Removed, Volume
-from prov_host.safedir import Dir, NotADirectory, overlaps
+from prov_host.safedir import Dir, NotADirectory, OtherFilesystem, overlaps
 from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
@@ -282,11 +282,14 @@ def _still_used(case: _Case, owner: Owner) -> Removed | None:
 
 
 def _check_mounts(case: _Case) -> None:
-    """Something mounted in the directory would be moved away from under its users, or emptied."""
-    inside = case.share.root.path.rstrip("/") + "/" + "/".join(case.parts)
-    for mount in case.work.sys.mounts():
-        if mount.point == inside or mount.point.startswith(inside + "/"):
-            raise case.refuse(f"has a {mount.type} file system mounted in it, at {mount.point}; unmount that first")
+    """Something mounted in the directory would be moved away from under its users."""
+    try:
+        with case.share.root.walk(case.parts) as directory:
+            inside = directory.mounts_inside()
+    except OtherFilesystem as error:
+        raise case.refuse(f"is, or is in, a mount point: {error.filename}; unmount that first") from error
+    for mount in inside:
+        raise case.refuse(f"has a {mount.type} file system mounted in it, at {mount.point}; unmount that first")
 
 
 def _move(case: _Case, owner: Owner, to: Dir, *, keep_apart: bool) -> None:

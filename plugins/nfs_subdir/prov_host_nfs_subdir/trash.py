@@ -67,8 +67,13 @@ class Trash:
             ShareProblem: the share is not the right one.
             OSError: it cannot be read.
         """
-        with self._open_share() as share:
-            names = share.trash.names()
+        try:
+            with self._open_share() as share:
+                names = share.trash.names()
+        except ShareProblem as error:
+            if not error.unused:
+                raise
+            return 0
         for name in names:
             self.add(name)
         return len(names)

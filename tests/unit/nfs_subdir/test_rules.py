@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mount_space import run_with_mounts
 from nfs_rig import EXPORT, PROVISIONER, SERVER, Rig
 from prov_host import DeleteError, Infeasible, ProvisionError
 from prov_host.testing.objects import make_claim
@@ -211,6 +212,39 @@ def test_rule_4_a_mount_inside_the_directory_is_noticed(rig: Rig, monkeypatch: p
     with pytest.raises(DeleteError, match="mounted in it"):
         rig.plugin.delete(volume)
     assert rig.directory(volume).is_dir()
+
+
+@pytest.mark.parametrize("hook", ["delete", "archive"])
+@pytest.mark.parametrize("where", [".", "inside", "deep/inside"])
+def test_rule_4_a_bind_mount_is_found_whatever_path_the_share_has(tmp_path: Path, hook: str, where: str) -> None:
+    run_with_mounts(
+        f"""
+        from nfs_rig import Rig
+        from prov_host import DeleteError
+        (base / "share").mkdir()
+        (base / "link").symlink_to(base / "share")
+        rig = Rig(base / "link")
+        rig.start()
+        volume = rig.make("ns1", "data")
+        target = rig.directory(volume) / {where!r}
+        target.mkdir(parents=True, exist_ok=True)
+        (base / "out").mkdir()
+        (base / "out" / "precious").touch()
+        bind(base / "out", target)
+        for _ in range(2):
+            try:
+                rig.plugin.{hook}(volume)
+                raise SystemExit("was not refused")
+            except DeleteError as error:
+                assert "mount" in str(error) and "Nothing was touched" in str(error), error
+        subprocess.run(["umount", str(target)], check=True)
+        rig.{hook}(volume)
+        assert not target.exists()
+        assert (base / "out" / "precious").exists()
+        rig.stop()
+        """,
+        tmp_path,
+    )
 
 
 # --- 5, 10: several volumes on one path ----------------------------------------------------------------------------
