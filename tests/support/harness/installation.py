@@ -36,7 +36,8 @@ class Installation:
         directory: for logs.
         share: the directory that is the mounted share of the plugin.
         server: NFS server written into volumes.
-        path: export path written into volumes.
+        path: export path written into volumes; by default one that no other installation has, since volumes of another
+            share at the same path would rightly make the plugin refuse its own.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Installation:
         directory: Path,
         share: Path,
         server: str = "nfs.example.com",
-        path: str = "/exports/test",
+        path: str = "",
     ) -> None:
         self.namespace = name
         self.provisioner = f"test.example.com/{name}"
@@ -58,7 +59,7 @@ class Installation:
         self.directory = directory
         self.share = share
         self.server = server
-        self.path = path
+        self.path = path or f"/exports/{name}"
         self.hosts: list[HostProcess] = []
         share.mkdir(parents=True, exist_ok=True)
 
