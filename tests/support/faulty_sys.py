@@ -31,6 +31,8 @@ CALLS = (
     "fstatvfs",
     "mounts",
     "mount_of",
+    "mount_id",
+    "real_path",
 )
 CHANGING = frozenset({"mkdir", "rmdir", "unlink", "rename", "rename_noreplace", "link", "fchmod", "fchown", "write"})
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ESTALE, errno.EIO)

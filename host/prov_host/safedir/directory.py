@@ -1,8 +1,9 @@
 """One open directory, and everything that may be done to the entries in it.
 
-A :class:`Dir` holds a file descriptor. Going down is one ``openat`` per name that refuses links and other file
-systems, so whoever can rename or replace entries on the way can make a call fail, but can never lead it anywhere
-else: what was opened is what is used. A path is only kept for messages.
+A :class:`Dir` holds a file descriptor. Going down is one ``openat`` per name that refuses links and anything mounted,
+be it another file system or another directory of this one (a bind mount, which only the mount's number tells), so
+whoever can rename or replace entries on the way can make a call fail, but can never lead it anywhere else: what was
+opened is what is used. A path is only kept for messages.
 
 Directories are made aside and moved into place (:meth:`Dir.install`), so an entry never appears half-made, with a
 wrong mode or owner, and nothing that existed before is ever changed.
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from prov_host.safedir.names import check_name
-from prov_host.safedir.syscalls import Entry, RealSys, Sys
+from prov_host.safedir.syscalls import Entry, Mount, RealSys, Sys
 
 __all__ = ["Dir", "NotADirectory", "OtherFilesystem"]
 
@@ -37,7 +38,7 @@ class NotADirectory(NotADirectoryError):
 
 
 class OtherFilesystem(OSError):
-    """Something is mounted on the way: renaming and removing must stay on one file system. Since 0.1."""
+    """Something is mounted on the way, be it a part of the same file system. Since 0.1."""
 
 
 class Dir:
@@ -48,18 +49,20 @@ class Dir:
         fd: an open descriptor of a directory; owned from now on.
         path: where it is, for messages.
         device: ``st_dev`` of the root's file system.
+        mount: the number of the mount the root was opened through, 0 if it is not known.
 
     Every method may raise OSError. Not for use by two threads at once, except for methods on entries (all calls are
     relative to the descriptor and keep no state here). Since 0.1.
     """
 
-    __slots__ = ("_fd", "device", "path", "sys")
+    __slots__ = ("_fd", "device", "mount", "path", "sys")
 
-    def __init__(self, sys: Sys, fd: int, path: str, device: int) -> None:
+    def __init__(self, sys: Sys, fd: int, path: str, device: int, mount: int = 0) -> None:
         self.sys = sys
         self._fd = fd
         self.path = path
         self.device = device
+        self.mount = mount
 
     @classmethod
     def open_root(cls, path: str, sys: Sys | None = None) -> Dir:
@@ -84,7 +87,7 @@ class Dir:
         except NotADirectoryError as error:
             raise NotADirectory(errno.ENOTDIR, "is not a directory", path) from error
         try:
-            return cls(sys, fd, path.rstrip("/") or "/", sys.fstat(fd).st_dev)
+            return cls(sys, fd, path.rstrip("/") or "/", sys.fstat(fd).st_dev, sys.mount_id(fd))
         except BaseException:
             sys.close(fd)
             raise
@@ -143,11 +146,13 @@ class Dir:
         try:
             if self.sys.fstat(fd).st_dev != self.device:
                 raise OtherFilesystem(errno.EXDEV, "another file system is mounted here", self.at(name))
+            if self.mount and self.sys.mount_id(fd) != self.mount:
+                raise OtherFilesystem(errno.EXDEV, "another directory is mounted here (bind mount)", self.at(name))
         except BaseException:
             with suppress(OSError):
                 self.sys.close(fd)
             raise
-        return Dir(self.sys, fd, self.at(name), self.device)
+        return Dir(self.sys, fd, self.at(name), self.device, self.mount)
 
     def walk(self, names: Iterable[str], *, readable: bool = False) -> Dir:
         """Go down several directories, each as by :meth:`child`.
@@ -169,7 +174,7 @@ class Dir:
 
     def _again(self, *, readable: bool) -> Dir:
         fd = self.sys.open(".", _READ if readable else _WALK, dir_fd=self._fd)
-        return Dir(self.sys, fd, self.path, self.device)
+        return Dir(self.sys, fd, self.path, self.device, self.mount)
 
     def _what_instead(self, name: str) -> str:
         try:
@@ -216,6 +221,23 @@ class Dir:
     def space(self) -> os.statvfs_result:
         """The file system's size and free space."""
         return self.sys.fstatvfs(self._fd)
+
+    def is_mount_point(self) -> bool:
+        """Whether this directory is where something is mounted, by whatever path it was opened."""
+        mount = self.sys.mount_of(self._fd)
+        return mount is not None and mount.point == self.sys.real_path(self._fd)
+
+    def mounts_inside(self) -> tuple[Mount, ...]:
+        """What is mounted below this directory, or on it, by whatever path it was opened.
+
+        Who is about to rename or remove the directory asks first: what is mounted in it would be moved away from
+        under its users. (Removing stops at mounts anyway, see :meth:`child`.)
+        """
+        here = self.sys.real_path(self._fd)
+        below, own = here.rstrip("/") + "/", str(self.mount)
+        return tuple(
+            one for one in self.sys.mounts() if one.id != own and (one.point == here or one.point.startswith(below))
+        )
 
     # --- changing -----------------------------------------------------------------------------------------------
 

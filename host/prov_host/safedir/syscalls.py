@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,10 @@ from typing import Any, Protocol
 __all__ = ["Entry", "Mount", "RealSys", "Sys"]
 
 _RENAME_NOREPLACE = 1
+_AT_EMPTY_PATH = 0x1000
+_STATX_MNT_ID = 0x1000
+_STATX_FIELDS = struct.Struct("=I140xQ")  # stx_mask, and stx_mnt_id at offset 144
+_StatxBuffer = ctypes.c_char * 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,12 @@ class Sys(Protocol):
 
     def mount_of(self, fd: int) -> Mount | None:
         """The mount that an open file or directory was opened through."""
+
+    def mount_id(self, fd: int) -> int:
+        """The kernel's number for that mount, quickly; 0 where the kernel does not tell."""
+
+    def real_path(self, fd: int) -> str:
+        """Where an open file or directory is, without links; for comparing with mount points, not for opening."""
 
 
 class RealSys:
@@ -203,9 +214,29 @@ class RealSys:
 
     def mount_of(self, fd: int) -> Mount | None:
         """See :meth:`Sys.mount_of`."""
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
-            number = next((line.split()[1] for line in file if line.startswith("mnt_id:")), "")
+        number = str(_mount_id_from_proc(fd))
         return next((mount for mount in self.mounts() if mount.id == number), None)
+
+    def mount_id(self, fd: int) -> int:
+        """See :meth:`Sys.mount_id`."""
+        function = _statx()
+        if function is not None:
+            buffer = _StatxBuffer()
+            if function(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, buffer) == 0:
+                mask, mount = _STATX_FIELDS.unpack_from(buffer)
+                if mask & _STATX_MNT_ID:
+                    return int(mount)
+        return _mount_id_from_proc(fd)  # Linux before 5.8, or a C library or sandbox without statx
+
+    def real_path(self, fd: int) -> str:
+        """See :meth:`Sys.real_path`."""
+        return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _mount_id_from_proc(fd: int) -> int:
+    """What ``/proc`` says; 0 if it does not say (Linux before 3.15)."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("mnt_id:")), 0)
 
 
 def _parse_mount(line: str) -> Mount | None:
@@ -232,5 +263,17 @@ def _renameat2() -> Any:
     except (AttributeError, OSError):
         return None
     function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return function
+
+
+@cache
+def _statx() -> Any:
+    """The C library's function, or None (musl before 1.2.3, glibc before 2.28)."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
     function.restype = ctypes.c_int
     return function

@@ -145,7 +145,7 @@ class Storage:
             raise StorageError(
                 f"{path} does not exist on this node; make it, or mount it into the container"
             ) from error
-        if self.place.require_mount and not any(mount.point == path for mount in self._sys.mounts()):
+        if self.place.require_mount and not root.is_mount_point():
             root.close()
             raise StorageError(f"nothing is mounted at {path}, and require_mount is set")
         return root
@@ -276,6 +276,7 @@ class OpenStorage:
         """Move a volume's directory into the trash, and forget whose it was."""
         key = key_of(owner.pv_name)
         if self.has(owner):
+            self._refuse_mounts(owner)
             self._root.install(owner.name, self._trash, self._free_name(self._trash, key))
             self._root.sys.fsync(self._root.fd)
         self._forget(owner)
@@ -297,12 +298,21 @@ class OpenStorage:
         key = key_of(owner.pv_name)
         name = self._free_name(self._archive, f"{owner.name[:180]}-{when}")
         if self.has(owner):
+            self._refuse_mounts(owner)
             # The record first: an archive without one would tell nobody what it was.
             self._archive.write_file(f"{name}.json", msgspec.json.encode(owner), temporary=f"{key}.new")
             self._root.install(owner.name, self._archive, name)
             self._root.sys.fsync(self._root.fd)
         self._forget(owner)
         return self._archive.at(name)
+
+    def _refuse_mounts(self, owner: Owner) -> None:
+        """Something mounted in the directory would be moved away from under its users."""
+        with self._root.child(owner.name, readable=False) as directory:
+            for mount in directory.mounts_inside():
+                raise StorageError(
+                    f"{mount.point} has a {mount.type} file system mounted; unmount it, and it is tried again"
+                )
 
     def strangers(self) -> list[str]:
         """Names in the base directory that no record knows."""

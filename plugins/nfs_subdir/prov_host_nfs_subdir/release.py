@@ -133,10 +133,14 @@ def _look(case: _Case) -> os.stat_result | None:
     try:
         with case.share.root.walk(case.parts[:-1]) as parent:
             there = parent.lstat(case.parts[-1])
+            if there is not None and stat.S_ISDIR(there.st_mode):
+                parent.child(case.parts[-1], readable=False).close()  # refuses a mount point
     except FileNotFoundError:
         return None
     except NotADirectory as error:
         raise case.refuse(f"cannot be reached: {error.filename} {error.strerror}") from error
+    except OtherFilesystem as error:
+        raise case.refuse(f"cannot be used: {error.strerror}, at {error.filename}; unmount that first") from error
     if there is not None and not stat.S_ISDIR(there.st_mode):
         raise case.refuse(
             "is a symbolic link, which was not made here" if stat.S_ISLNK(there.st_mode) else "is no directory"
@@ -283,11 +287,8 @@ def _still_used(case: _Case, owner: Owner) -> Removed | None:
 
 def _check_mounts(case: _Case) -> None:
     """Something mounted in the directory would be moved away from under its users."""
-    try:
-        with case.share.root.walk(case.parts) as directory:
-            inside = directory.mounts_inside()
-    except OtherFilesystem as error:
-        raise case.refuse(f"is, or is in, a mount point: {error.filename}; unmount that first") from error
+    with case.share.root.walk(case.parts) as directory:
+        inside = directory.mounts_inside()
     for mount in inside:
         raise case.refuse(f"has a {mount.type} file system mounted in it, at {mount.point}; unmount that first")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from mount_space import run_with_mounts
 from prov_host import DeleteError, ProvisionError, Volume
 from prov_host.testing import make_claim, make_request, make_volume
 
@@ -281,3 +283,59 @@ def test_a_private_area_of_another_user_is_not_trusted(
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
     with pytest.raises(DeleteError, match="belongs to another user"):
         hostpath.running.delete(made)
+
+
+@pytest.mark.parametrize("hook", ["delete", "archive"])
+@pytest.mark.parametrize("where", [".", "inside", "deep/inside"])
+def test_a_volume_with_something_mounted_in_it_is_kept(tmp_path: Path, hook: str, where: str) -> None:
+    run_with_mounts(
+        f"""
+        from prov_host import DeleteError
+        from prov_host.testing import BackendUnderTest, make_claim, make_class, make_request, make_volume
+        from prov_host_hostpath import HostpathPlugin
+        (base / "real").mkdir()
+        (base / "link").symlink_to(base / "real")
+        made = []
+        def make():
+            made.append(HostpathPlugin(environ={{}}))
+            return made[-1]
+        settings = {{"directories": [str(base / "link")]}}
+        running = BackendUnderTest(make, settings, name="hostpath", node_name="node-1").start()
+        request = make_request(make_claim(), make_class(provisioner="prov-host/hostpath"), selected_node="node-1")
+        volume = make_volume(request, running.provision(request), plugin="hostpath")
+        target = base / "real" / volume.record["name"] / {where!r}
+        target.mkdir(parents=True, exist_ok=True)
+        (base / "out").mkdir()
+        (base / "out" / "precious").touch()
+        bind(base / "out", target)
+        try:
+            made[-1].{hook}(volume)
+            raise SystemExit("was not refused")
+        except DeleteError as error:
+            assert "mounted" in str(error), error
+        made[-1].empty_trash()
+        assert (target / "precious").exists()
+        subprocess.run(["umount", str(target)], check=True)
+        made[-1].{hook}(volume)
+        made[-1].empty_trash()
+        assert not target.exists()
+        assert (base / "out" / "precious").exists()
+        """,
+        tmp_path,
+    )
+
+
+def test_a_required_mount_is_found_by_any_path(tmp_path: Path) -> None:
+    run_with_mounts(
+        """
+        from prov_host_hostpath.settings import Place
+        from prov_host_hostpath.storage import Storage
+        (base / "real").mkdir()
+        (base / "link").symlink_to(base / "real")
+        place = Place(path=str(base / "link"), node_path=str(base / "link"), reserve=0, budget=None, require_mount=True)
+        assert "nothing is mounted" in Storage(place).problems(recorded=frozenset)[0]
+        bind(base / "real", base / "real")
+        assert Storage(place).problems(recorded=frozenset) == []
+        """,
+        tmp_path,
+    )
