@@ -694,6 +694,65 @@ async def test_a_replay_does_not_cut_delays_short(scene: Scene) -> None:
     assert backend.count("provision") == before
 
 
+@BARE
+async def test_a_claim_that_is_saved_and_not_bound_yet_is_no_failure(scene: Scene) -> None:
+    await scene.a_class()
+    world = await scene.start(a_world(scene))
+    await scene.a_claim()
+    await scene.settle()
+    requests = len(world.gate.calls)
+    for _ in range(3):
+        await scene.touch()
+    assert world.metric("controller_persistentvolumeclaim_provision_failed_total") == {}
+    assert len(world.gate.calls) == requests
+    assert world.backend.count("provision") == 1
+
+
+@BARE
+async def test_a_node_that_changed_behind_a_stale_cache_is_asked_about_anew(scene: Scene) -> None:
+    """With a process per node, the one that was asked about node-1 must not provision for node-2."""
+    await scene.a_class(volumeBindingMode="WaitForFirstConsumer")
+    await scene.a_claim(annotations={ANN_SELECTED_NODE: "node-1"})
+    backend = ScriptedBackend()
+    backend.qualifies = lambda claim: claim.selected_node == "node-1"
+    world = a_world(scene, backend)
+    await scene.wait_for(world.fill())
+    for task in world._tasks:
+        task.cancel()
+    await scene.settle()
+    patch = {"metadata": {"annotations": {ANN_SELECTED_NODE: "node-2"}}}
+    await scene.admin.patch(CLAIMS, "claim-1", patch, namespace="default")
+    await scene.wait_for(world.controller.start())
+    await scene.advance(10)
+    assert backend.count("provision") == 0
+    assert not is_marked(await scene.claim())
+
+
+@BARE
+async def test_our_own_mark_in_a_stale_cache_is_not_taken_for_a_former_process_s(scene: Scene) -> None:
+    await scene.a_class(volumeBindingMode="WaitForFirstConsumer")
+    claim = await scene.a_claim(annotations={ANN_SELECTED_NODE: "node-1"})
+    backend = ScriptedBackend()
+
+    def provision(request: ProvisionRequest) -> None:
+        for task in world._tasks:
+            task.cancel()
+        world.claims.apply(request.claim)  # marked, and that is the last that the cache hears
+        raise ProvisionError("no")
+
+    backend.on_provision = provision
+    world = a_world(scene, backend)
+    await scene.start(world)
+    assert not is_marked(await scene.claim())
+    assert is_marked(world.claims.values()[0])
+    patch = {"metadata": {"annotations": {ANN_SELECTED_NODE: None}}}
+    await scene.admin.patch(CLAIMS, "claim-1", patch, namespace="default")
+    world.controller.claim_queue.add(claim.uid)
+    await scene.settle()
+    assert backend.count("provision") == 1
+    assert not is_marked(await scene.claim())
+
+
 # ---------------------------------------------------------------------- stopping
 
 
