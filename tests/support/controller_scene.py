@@ -160,7 +160,7 @@ class Scene:
         return world
 
     async def wait_for(self, coroutine: Any) -> Any:
-        task = asyncio.create_task(coroutine)
+        task = asyncio.ensure_future(coroutine)
         if isinstance(self.clock, FakeClock):
             await self.clock.run_until(task.done)
         return await task
