@@ -123,11 +123,12 @@ class Serving:
     def lease_status(self) -> LeaseStatus:
         """Who serves the name."""
         if self._election is None:
-            detail = "no leader election"
+            detail, problem = "no leader election", ""
         else:
+            problem = self._election.problem
             holder = self._election.holder
             detail = f"the Lease is held by {holder}" if holder else "nobody holds the Lease"
-        return LeaseStatus(provisioner=self.name, leading=self.leading, detail=detail)
+        return LeaseStatus(provisioner=self.name, leading=self.leading, detail=problem or detail, problem=problem)
 
     def queue_status(self) -> Iterable[QueueStatus]:
         """What waits to be worked on."""

@@ -60,11 +60,13 @@ class LeaseStatus(msgspec.Struct, frozen=True, kw_only=True):
         provisioner: the name.
         leading: whether this process serves it.
         detail: who does, if known.
+        problem: why this process cannot even stand by; "" if it can.
     """
 
     provisioner: str
     leading: bool
     detail: str = ""
+    problem: str = ""
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +126,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         for backend in self.backends:
             problems = backend.problems if backend.checked else ("not checked yet",)
             found.append((f"plugin {backend.plugin}", problems))
+        found += [(f"lease of {lease.provisioner}", (lease.problem,) if lease.problem else ()) for lease in self.leases]
         return found
 
     @property

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 _JITTER = 1.2
 _LAST_TRIES = 0.25  # seconds apart, at the end of the deadline
 _LOOK_BACK = 60.0  # seconds between looks, while leading, at whether an older provisioner has been started again
+_LASTING = 30.0  # seconds after which not being able to take part is no passing trouble
+_TELL_AGAIN = 60.0  # seconds between two warnings about it
 
 
 class _Lost(Exception):
@@ -96,6 +98,9 @@ class Elector:
         self._stop = asyncio.Event()
         self._freed = asyncio.Event()
         self._told_old_holder = ""
+        self._trouble: tuple[str, float] | None = None
+        self._tell_at = 0.0
+        self._told: set[type[Exception]] = set()
         self._looked_back = clock.monotonic()
 
     @property
@@ -116,6 +121,17 @@ class Elector:
     def holder(self) -> str:
         """Who held the lease when last seen, "" if nobody. Callable from any thread."""
         return self._lease.holder if self._lease else ""
+
+    @property
+    def problem(self) -> str:
+        """Why it has not been able to take part for half a minute, and what to do; "" if it can.
+
+        Standing by while another leads is no problem. Callable from any thread.
+        """
+        trouble = self._trouble
+        if trouble is None or self._clock.monotonic() - trouble[1] < _LASTING:
+            return ""
+        return trouble[0]
 
     def stop(self) -> None:
         """Stop, and release the lease if it is ours; :meth:`run` returns then."""
@@ -152,16 +168,40 @@ class Elector:
             self._freed.clear()
             try:
                 words = await within(self._clock, 2 * self._durations.renew, self._try())
+                self._trouble = None
             except (ApiError, TimeoutError) as error:
-                words = f"cannot take part in the election: {error}"
+                words = ""
+                self._cannot(error)
             if self._leading:
                 return True
-            if words != last_words:
+            if words and words != last_words:
                 logger.info("lease %s: %s", self.key, words)
-                last_words = words
+            last_words = words
             wait = self._durations.retry * (1.0 + _JITTER * self._rng.random())
             await pause(self._clock, wait, self._stop, self._freed)
         return False
+
+    def _cannot(self, error: Exception) -> None:
+        """A try has failed: nobody may be serving the name, so it is said again and again, but not at each try."""
+        now = self._clock.monotonic()
+        since = self._trouble[1] if self._trouble else now
+        words = f"cannot take part in the election: {error}{self._remedy(error)}"
+        self._trouble = (words, since)
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_AGAIN
+            self._told.clear()
+        if type(error) not in self._told:
+            self._told.add(type(error))
+            age = f" (for {now - since:.0f} s now)" if now > since else ""
+            logger.warning("lease %s: %s%s", self.key, words, age)
+
+    def _remedy(self, error: Exception) -> str:
+        other = "or choose another namespace with --leader-election-namespace"
+        if isinstance(error, Forbidden):
+            return f"; allow get, create, update and watch of leases in the namespace {self._namespace}, {other}"
+        if isinstance(error, NotFound):
+            return f"; create the namespace {self._namespace}, {other}"
+        return ""
 
     async def _try(self) -> str:
         """Take the lease if it can be taken; says why not."""

@@ -96,6 +96,11 @@ class ElectionThread:
         """See :attr:`Elector.holder`. Callable from any thread."""
         return self._elector.holder if self._elector else ""
 
+    @property
+    def problem(self) -> str:
+        """See :attr:`Elector.problem`. Callable from any thread."""
+        return self._elector.problem if self._elector else ""
+
     def start(self) -> None:
         """Begin to take part. Callable from any thread, once."""
         self._thread.start()

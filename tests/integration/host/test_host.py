@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from prov_host.embedded import Cluster
@@ -166,6 +167,24 @@ async def test_wrong_lease_durations_and_names_are_found_before_anything_starts(
         await host.code
     assert "lease duration of 5 s" in str(caught.value)
     assert "Upper.Case/name" in str(caught.value)
+
+
+async def test_a_host_that_can_have_no_lease_is_not_ready_and_says_what_to_do(
+    start: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("prov_host.kube.election._LASTING", 0.2)
+    host = await start(backend, elect=True, leader_election_namespace="nope", http_address="127.0.0.1:0")
+    await host.until(lambda: host.host.status().leases and host.host.status().leases[0].problem, "the problem")
+    code, text = await host.get("/readyz")
+    assert code == 503
+    assert "[-] lease of test.org/recording: cannot take part in the election: " in text
+    assert "create the namespace nope, or choose another namespace with --leader-election-namespace" in text
+    assert "create the namespace nope" in (await host.get("/"))[1]
+    assert any("create the namespace nope" in r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    namespace = {"kind": "Namespace", "metadata": {"name": "nope"}}
+    assert (await host.api.request("POST", "/api/v1/namespaces", body=msgspec.json.encode(namespace))).status == 201
+    await host.until(lambda: host.host.status().leases[0].leading, "the Lease")
+    assert (await host.get("/readyz"))[0] == 200
 
 
 async def test_a_plugin_sees_the_cluster_and_works_regularly_only_while_its_names_are_served(

@@ -140,6 +140,10 @@ class Line:
             return self.server.kit.status_reply(403, "Forbidden")
         if self.trouble == "500":
             return self.server.kit.status_reply(500, "InternalError")
+        if self.trouble == "forbidden":
+            return self.server.kit.status_reply(403, "Forbidden")
+        if self.trouble == "no namespace" and method == "POST":
+            return self.server.kit.status_reply(404, "NotFound")
         reply = self.server.answer(method, path, json.loads(body) if body else None)
         if self.trouble == "answers get lost":
             raise ApiUnavailable("reset")
@@ -382,6 +386,51 @@ async def test_a_server_that_is_down_at_the_start_is_asked_until_it_is_up(conten
     one.line.trouble = ""
     await clock.run_for(5)
     assert one.leading
+
+
+@pytest.mark.parametrize(
+    ("trouble", "remedy"),
+    [
+        (
+            "forbidden",
+            "allow get, create, update and watch of leases in the namespace ns, or choose another namespace with",
+        ),
+        ("no namespace", "create the namespace ns, or choose another namespace with --leader-election-namespace"),
+        ("500", ""),
+    ],
+)
+async def test_who_cannot_take_part_says_so_again_and_again_and_what_to_do(contender, clock, caplog, trouble, remedy):
+    one = contender("one")
+    one.line.trouble = trouble
+    await clock.run_for(20)
+    assert one.elector.problem == ""  # it may pass
+    await clock.run_for(281)
+    assert "cannot take part in the election" in one.elector.problem
+    assert remedy in one.elector.problem
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert 5 <= len(told) <= 7, told  # once a minute, although it is tried every few seconds
+    assert all(remedy in line for line in told)
+    one.line.trouble = ""
+    await clock.run_for(5)
+    assert one.leading
+    assert one.elector.problem == ""
+
+
+async def test_troubles_that_take_turns_are_not_told_at_each_turn(contender, clock, caplog):
+    one = contender("one")
+    for turn in range(60):
+        one.line.trouble = ("forbidden", "no namespace", "down")[turn % 3]
+        await clock.run_for(5)
+    assert one.elector.problem
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) <= 3 * 6
+
+
+async def test_standing_by_is_no_problem(contender, clock):
+    contender("one")
+    await clock.run_for(1)
+    two = contender("two")
+    await clock.run_for(120)
+    assert two.elector.problem == ""
 
 
 # Keeping it.

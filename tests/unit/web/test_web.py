@@ -68,6 +68,14 @@ async def test_ready_when_everything_is_as_it_should_be(world: World, get) -> No
             Status(version="1", state="running", backends=(BackendStatus(plugin="n", title="t", checked=False),)),
             "[-] plugin n: not checked yet",
         ),
+        (
+            Status(
+                version="1",
+                state="running",
+                leases=(LeaseStatus(provisioner="a/b", leading=False, problem="forbidden; allow it"),),
+            ),
+            "[-] lease of a/b: forbidden; allow it",
+        ),
     ],
 )
 async def test_not_ready_says_why(world: World, get, status: Status, line: str) -> None:
