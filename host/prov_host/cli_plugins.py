@@ -54,6 +54,10 @@ class _Context:
         except ConfigurationError as error:
             raise ConfigurationError(*(f"plugin {self._plugin.name}: {text}" for text in error.problems)) from error
 
+    def cluster(self) -> str:
+        """See :meth:`prov_host.CommandContext.cluster`."""
+        return asyncio.run(_cluster_of(self._invocation.settings()))
+
     def volumes(self) -> tuple[Volume, ...]:
         """See :meth:`prov_host.CommandContext.volumes`."""
         return self._list(VOLUMES)
@@ -68,6 +72,16 @@ class _Context:
 
     def _list(self, resource: Resource[Any]) -> tuple[Any, ...]:
         return asyncio.run(_list_once(self._invocation.settings(), resource))
+
+
+async def _cluster_of(settings: Settings) -> str:
+    from prov_host.kube.session import load as load_session
+
+    transport = await load_session(settings.host.kubeconfig, settings.host.context)
+    try:
+        return f"{transport.host}, from {transport.source}"
+    finally:
+        await transport.close()
 
 
 async def _list_once(settings: Settings, resource: Resource[Any]) -> tuple[Any, ...]:

@@ -116,6 +116,12 @@ class CommandContext(Protocol):
     def settings(self) -> Any:
         """The plugin's settings, read as for a run. Raises ConfigurationError."""
 
+    def cluster(self) -> str:
+        """Which cluster the methods below ask, for people: its URL, and where that was found. Makes no request.
+
+        Raises ConfigurationError.
+        """
+
     def volumes(self) -> tuple[Volume, ...]:
         """All volumes, read now from the API server. Raises ApiError, ConfigurationError."""
 

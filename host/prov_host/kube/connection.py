@@ -169,7 +169,19 @@ async def _from_kubeconfig(
             raise ConfigurationError(f"{source}: {words}; `kubectl config view` shows what is in it") from error
     if complaints and not configuration.api_key and not configuration.cert_file:
         raise ConfigurationError(f"{source}: the exec plugin gave no credentials: {'; '.join(complaints)}")
+    if not context:
+        source += f", context {_current_context(names)!r}"
     return Connection(source, configuration, environ)
+
+
+def _current_context(names: list[str]) -> str:
+    """The context that a kubeconfig has just been read with, for people."""
+    from kubernetes.aio.config import list_kube_config_contexts  # noqa: PLC0415
+
+    try:
+        return str(list_kube_config_contexts(os.pathsep.join(names))[1]["name"])
+    except Exception:  # noqa: BLE001 - the loader lets anything out, and it is only a name
+        return "?"
 
 
 async def _ending_plugins(load: Coroutine[Any, Any, None]) -> None:

@@ -433,6 +433,7 @@ async def test_a_list_of_kubeconfigs_is_merged_and_a_context_chosen(connect, kub
     paths = os.pathsep.join([str(tmp_path / "missing"), first, second])
     for context, token in ((None, "one"), ("two", "two")):
         transport = await connect(None, context, environ={"KUBECONFIG": paths})
+        assert f"context {context or 'one'!r}" in transport.source
         await transport.request("GET", "/api")
         assert server.authorizations()[-1] == f"Bearer {token}"
 
