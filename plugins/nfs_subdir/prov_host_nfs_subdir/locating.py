@@ -7,12 +7,13 @@ source that is not strictly below a configured root of the right server is nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from prov_host import DeleteError, Volume
-from prov_host.safedir import UnsafeName, normalize_absolute, overlaps, relative_parts
+from prov_host.safedir import UnsafeName, normalize_absolute, relative_parts
 from prov_host_nfs_subdir.settings import Export, same_server
 from prov_host_nfs_subdir.share import Evidence
 
@@ -54,10 +55,16 @@ def _below(path: str, roots: tuple[str, ...]) -> tuple[str, ...] | None:
     return None
 
 
+@lru_cache(maxsize=65536)
+def _parts(server: str, path: str, servers: frozenset[str], roots: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Remembered, because every operation asks it for every volume of the cluster."""
+    return _below(path, roots) if same_server(server) in servers else None
+
+
 def _source(volume: Volume) -> tuple[str, str] | None:
     """Server and path of an NFS volume; None for any other, and for nonsense."""
-    nfs: Mapping[str, object] | None = volume.spec.nfs
-    if not isinstance(nfs, Mapping):
+    nfs = volume.spec.nfs
+    if nfs is None:
         return None
     server, path = nfs.get("server"), nfs.get("path")
     return (server, path) if isinstance(server, str) and isinstance(path, str) else None
@@ -76,9 +83,7 @@ def parts_in(export: Export, volume: Volume) -> tuple[str, ...] | None:
     Callable from any thread. Since 0.1.
     """
     source = _source(volume)
-    if source is None or same_server(source[0]) not in export.servers:
-        return None
-    return _below(source[1], export.roots)
+    return None if source is None else _parts(*source, export.servers, export.roots)
 
 
 def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but: str) -> list[Use]:
@@ -88,7 +93,7 @@ def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but
 
     Args:
         export: the export.
-        volumes: all volumes of the cluster.
+        volumes: all volumes of the cluster; the same objects again, as the host's cache holds them, cost little.
         parts: the directory.
         but: the name of the volume that asks.
 
@@ -97,12 +102,62 @@ def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but
 
     Callable from any thread. Since 0.1.
     """
-    found = []
-    for volume in volumes:
-        other = parts_in(export, volume)
-        if other and overlaps(other, parts) and volume.name != but:
-            found.append(Use(volume, other))
-    return found
+    found = _index(export.servers, export.roots).overlapping(volumes, parts)
+    return [use for use in found if use.volume.name != but]
+
+
+class _Index:
+    """Volumes by directory. Asked by every operation, with nearly the same thousands of volumes each time.
+
+    Cached objects are frozen and keep their identity until they change, so only those that came or went since the
+    last question are looked at.
+    """
+
+    def __init__(self, servers: frozenset[str], roots: tuple[str, ...]) -> None:
+        self._servers = servers
+        self._roots = roots
+        self._lock = threading.Lock()
+        # The volume is kept too: while it is, nothing else gets its id.
+        self._seen: dict[int, tuple[Volume, tuple[str, ...] | None]] = {}
+        self._at: dict[tuple[str, ...], dict[int, Use]] = {}
+        self._inside: dict[tuple[str, ...], dict[int, Use]] = {}
+
+    def overlapping(self, volumes: Iterable[Volume], parts: tuple[str, ...]) -> list[Use]:
+        """The volumes at, inside and around a directory."""
+        current = {id(volume): volume for volume in volumes}
+        with self._lock:
+            for key in self._seen.keys() - current.keys():
+                self._drop(key)
+            for key in current.keys() - self._seen.keys():
+                self._add(key, current[key])
+            around = (self._at.get(parts[:depth], {}) for depth in range(1, len(parts) + 1))
+            return [use for uses in (*around, self._inside.get(parts, {})) for use in uses.values()]
+
+    def _add(self, key: int, volume: Volume) -> None:
+        source = _source(volume)
+        parts = None if source is None else _parts(*source, self._servers, self._roots)
+        self._seen[key] = (volume, parts)
+        if parts:
+            use = Use(volume, parts)
+            self._at.setdefault(parts, {})[key] = use
+            for depth in range(1, len(parts)):
+                self._inside.setdefault(parts[:depth], {})[key] = use
+
+    def _drop(self, key: int) -> None:
+        _volume, parts = self._seen.pop(key)
+        if not parts:
+            return
+        for table, path in ((self._at, parts), *((self._inside, parts[:depth]) for depth in range(1, len(parts)))):
+            uses = table[path]
+            del uses[key]
+            if not uses:
+                del table[path]
+
+
+@lru_cache(maxsize=64)
+def _index(servers: frozenset[str], roots: tuple[str, ...]) -> _Index:
+    """The index of an export; what it knows depends on nothing but the arguments and the volumes given."""
+    return _Index(servers, roots)
 
 
 def evidence(export: Export, volumes: Iterable[Volume]) -> list[Evidence]:
