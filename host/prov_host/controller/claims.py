@@ -22,7 +22,7 @@ import msgspec
 
 from prov_host.controller.build import build_volume, source_path
 from prov_host.controller.intent import Intents
-from prov_host.controller.parts import DONE, Kind, Parts, Result, snake_case, wait
+from prov_host.controller.parts import DONE, Kind, Parts, Result, wait
 from prov_host.controller.policy import class_policy
 from prov_host.controller.reschedule import give_node_back
 from prov_host.controller.saving import SaveFailed, Saver
@@ -43,9 +43,7 @@ from prov_host.model import (
     ANN_SELECTED_NODE,
     INTENT_FINALIZER,
     Claim,
-    Note,
     ProvisionRequest,
-    Record,
     StorageClass,
     Volume,
     VolumeSpec,
@@ -159,7 +157,7 @@ class ClaimPath:
         except Outcome as error:
             parts.metrics.provision_failed(claim)
             if not isinstance(error, _ClassMissing):
-                self._emit(claim, "Warning", "ProvisioningFailed", str(error))
+                self._parts.warn(claim, "ProvisioningFailed", str(error))
             elif unfinished is not None and claim.terminating:
                 return self._not_asked(claim, Result(Kind.RETRY, str(error)), unfinished)
             return Result(Kind.RETRY, str(error))
@@ -249,7 +247,7 @@ class ClaimPath:
                 f"A volume named {pv_name} exists already and is not for this claim (it is for "
                 f"{existing.claim_key or 'no claim'}); delete it to have this claim provisioned."
             )
-            self._emit(claim, "Warning", "ProvisioningFailed", message)
+            self._parts.warn(claim, "ProvisioningFailed", message)
             return Result(Kind.RETRY, message)
         self._served.discard(uid)
 
@@ -269,11 +267,11 @@ class ClaimPath:
             try:
                 supported = await parts.backend.supports_block()
             except Outcome as error:
-                self._emit(claim, "Warning", "ProvisioningFailed", str(error))
+                self._parts.warn(claim, "ProvisioningFailed", str(error))
                 return Result(Kind.RETRY, str(error))
             if not supported:
                 message = f"{parts.name} does not support block volume provisioning"
-                self._emit(claim, "Warning", "ProvisioningFailed", message)
+                self._parts.warn(claim, "ProvisioningFailed", message)
                 return self._not_asked(claim, Result(Kind.STOP, message), unfinished)
         # P7
         if not parts.known(storage_class.provisioner or ""):
@@ -299,9 +297,8 @@ class ClaimPath:
             else:
                 self.intents.disown(uid)  # what a former process left is still what the mark says
             if error.status == 403:
-                self._emit(
+                self._parts.warn(
                     claim,
-                    "Warning",
                     "ProvisioningFailed",
                     f"Not allowed to mark the claim ({error}); grant the host get and patch on persistentvolumeclaims",
                 )
@@ -333,30 +330,28 @@ class ClaimPath:
         """P9 to P13: ask the plugin, build and save the volume."""
         parts, claim = self._parts, request.claim
         # P9
-        self._emit(
-            claim, "Normal", "Provisioning", f'External provisioner is provisioning volume for claim "{claim.key}"'
-        )
+        self._parts.tell(claim, "Provisioning", f'External provisioner is provisioning volume for claim "{claim.key}"')
         # P10
         began = parts.clock.monotonic()
         try:
             provisioned = await parts.backend.provision(request, timeout=parts.options.provision_timeout or None)
         except Outcome as error:
-            self._observe(request, began, error)
+            parts.observe("provision", request, began, error=error)
             return await self._not_provisioned(request, error, unfinished=unfinished)
         except Exception as error:
             logger.exception("Provisioning volume %s for claim %s", request.pv_name, claim.key)
             outcome = InBackground(f"{type(error).__name__}: {error}")
-            self._observe(request, began, outcome)
+            parts.observe("provision", request, began, error=outcome)
             return await self._not_provisioned(request, outcome, unfinished=unfinished)
         try:
             body = build_volume(request, provisioned, plugin=parts.backend.plugin, options=parts.options)  # P11
         except PluginError as error:
             outcome = InBackground(str(error))
-            self._observe(request, began, outcome)
+            parts.observe("provision", request, began, error=outcome)
             return await self._not_provisioned(request, outcome, unfinished=unfinished)
-        self._observe(request, began, path=source_path(msgspec.convert(body["spec"], VolumeSpec)))
+        parts.observe("provision", request, began, path=source_path(msgspec.convert(body["spec"], VolumeSpec)))
         for note in provisioned.notes:
-            self._note(claim, note)
+            self._parts.note(claim, note)
         # P12
         try:
             await self.saver.save(request, body)
@@ -382,7 +377,7 @@ class ClaimPath:
             self._finished(claim)
             return self._infeasible(claim, request.storage_class, error)
 
-        self._emit(claim, "Warning", "ProvisioningFailed", str(error))
+        self._parts.warn(claim, "ProvisioningFailed", str(error))
         if isinstance(error, Reschedule) and ANN_SELECTED_NODE in claim.annotations:
             # Nothing runs behind: the mark goes together with the node, so that another node's host starts fresh.
             live = await give_node_back(self._parts, claim)
@@ -408,7 +403,7 @@ class ClaimPath:
     def _infeasible(self, claim: Claim, storage_class: StorageClass, error: Infeasible) -> Result:
         """It cannot work as it is: wait long, or until the class changes."""
         message = f"Volume provisioning failed with infeasible error. Retries will be delayed. {error}"
-        self._emit(claim, "Warning", "ProvisioningFailed", message)
+        self._parts.warn(claim, "ProvisioningFailed", message)
         self.slow.add(claim.uid, storage_class)
         return Result(Kind.RETRY, str(error), self.slow.retention)
 
@@ -420,7 +415,7 @@ class ClaimPath:
             f"A volume was being made for this claim and cannot be finished or removed now: {result.error}. "
             f"If nothing is left on storage, remove finalizer {INTENT_FINALIZER}."
         )
-        self._emit(claim, "Warning", "ProvisioningFailed", message)
+        self._parts.warn(claim, "ProvisioningFailed", message)
         return Result(Kind.RETRY, result.error, result.after)
 
     # ------------------------------------------------------------------ afterwards
@@ -435,40 +430,15 @@ class ClaimPath:
         self.intents.release(cached or claim)
 
     def _on_saved(self, claim: Claim, volume: Volume) -> None:
-        self._emit(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {volume.name}")
+        self._parts.tell(claim, "ProvisioningSucceeded", f"Successfully provisioned volume {volume.name}")
         logger.info("Provisioned volume %s for claim %s (uid %s)", volume.name, claim.key, claim.uid)
         self._release(claim)
 
     def _on_discarded(self, claim: Claim, message: str) -> None:
-        self._emit(claim, "Warning", "ProvisioningFailed", message)
+        self._parts.warn(claim, "ProvisioningFailed", message)
         self._served.discard(claim.uid)
         self._release(claim)
         self._enqueue(claim.uid)
-
-    def _observe(
-        self, request: ProvisionRequest, began: float, error: Outcome | None = None, *, path: str = ""
-    ) -> None:
-        self._parts.backend.observe(
-            Record(
-                operation="provision",
-                plugin=self._parts.backend.plugin,
-                provisioner=request.provisioner,
-                outcome=snake_case(error) if error else "ok",
-                claim=request.claim.key,
-                claim_uid=request.claim.uid,
-                volume=request.pv_name,
-                class_name=request.storage_class.name,
-                duration=self._parts.clock.monotonic() - began,
-                message=str(error) if error else "",
-                path=path,
-            )
-        )
-
-    def _note(self, claim: Claim, note: Note) -> None:
-        self._emit(claim, note.type if note.type in {"Normal", "Warning"} else "Normal", note.reason, note.message)
-
-    def _emit(self, claim: Claim, type: str, reason: str, message: str) -> None:
-        self._parts.events.emit(claim, type=type, reason=reason, message=message)
 
 
 def _awaits_node(claim: Claim, storage_class: StorageClass) -> bool:

@@ -14,10 +14,20 @@ from prov_host.controller.backend import Backend
 from prov_host.controller.locks import KeyLocks
 from prov_host.controller.metrics import Metrics
 from prov_host.controller.options import ControllerOptions
+from prov_host.errors import Outcome
 from prov_host.kube.api import Api, Cache, EventSink
-from prov_host.model import ANN_MIGRATED_TO, ANN_PROVISIONED_BY, Claim, StorageClass, Volume
+from prov_host.model import (
+    ANN_MIGRATED_TO,
+    ANN_PROVISIONED_BY,
+    Claim,
+    Note,
+    ProvisionRequest,
+    Record,
+    StorageClass,
+    Volume,
+)
 
-__all__ = ["DONE", "RETRY", "STOP", "Kind", "Parts", "Result", "default_volume_name", "snake_case", "wait"]
+__all__ = ["DONE", "RETRY", "STOP", "Kind", "Parts", "Result", "default_volume_name", "wait"]
 
 
 class Kind(enum.Enum):
@@ -62,7 +72,7 @@ def default_volume_name(claim: Claim) -> str:
     return f"pvc-{claim.uid}"
 
 
-def snake_case(error: BaseException) -> str:
+def _snake_case(error: BaseException) -> str:
     """An outcome's name as records carry it: ``provision_error``."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in type(error).__name__).lstrip("_")
 
@@ -118,3 +128,58 @@ class Parts:
         if volume.spec.csi is not None:
             return self.known(str(volume.spec.csi.get("driver", "")))
         return self.known(migrated)
+
+    def tell(self, about: Claim | Volume, reason: str, message: str) -> None:
+        """Write a Normal event."""
+        self.events.emit(about, type="Normal", reason=reason, message=message)
+
+    def warn(self, about: Claim | Volume, reason: str, message: str) -> None:
+        """Write a Warning event."""
+        self.events.emit(about, type="Warning", reason=reason, message=message)
+
+    def note(self, about: Claim | Volume, note: Note) -> None:
+        """Write the event that a plugin wants."""
+        kind = note.type if note.type in {"Normal", "Warning"} else "Normal"
+        self.events.emit(about, type=kind, reason=note.reason, message=note.message)
+
+    def observe(
+        self,
+        operation: str,
+        volume: Volume | ProvisionRequest,
+        began: float,
+        *,
+        error: Outcome | None = None,
+        message: str = "",
+        path: str = "",
+    ) -> None:
+        """Tell the observers of a finished hook.
+
+        Args:
+            operation: ``provision``, ``delete`` or ``archive``.
+            volume: what it was about.
+            began: when, on the monotonic clock.
+            error: what it raised, or None.
+            message: its words, if it raised nothing.
+            path: where the data is or was.
+        """
+        if isinstance(volume, Volume):
+            claim, claim_uid, name = volume.claim_key, volume.claim_uid, volume.name
+            class_name = volume.spec.storage_class_name or ""
+        else:
+            claim, claim_uid, name = volume.claim.key, volume.claim.uid, volume.pv_name
+            class_name = volume.storage_class.name
+        self.backend.observe(
+            Record(
+                operation=operation,
+                plugin=self.backend.plugin,
+                provisioner=self.name if isinstance(volume, Volume) else volume.provisioner,
+                outcome=_snake_case(error) if error else "ok",
+                claim=claim,
+                claim_uid=claim_uid,
+                volume=name,
+                class_name=class_name,
+                duration=self.clock.monotonic() - began,
+                message=str(error) if error else message,
+                path=path,
+            )
+        )

@@ -23,11 +23,11 @@ import msgspec
 
 from prov_host.controller.build import same_source
 from prov_host.controller.options import Backoff, ExponentialLimit
-from prov_host.controller.parts import Parts, snake_case
+from prov_host.controller.parts import Parts
 from prov_host.controller.workqueue import Limiter, WorkQueue
 from prov_host.errors import AlreadyExists, ApiError, Invalid, NotFound, Outcome
 from prov_host.kube.api import VOLUMES
-from prov_host.model import Claim, ProvisionRequest, Record, Volume
+from prov_host.model import Claim, ProvisionRequest, Volume
 
 __all__ = ["SAVE_WORKERS", "SaveFailed", "Saver", "attempts"]
 
@@ -158,7 +158,7 @@ class Saver:
             else:
                 await self._save_bounded(entry, schedule)
         except _Foreign as error:
-            self._emit(entry.claim, "Warning", "ProvisioningFailed", str(error))
+            self._parts.warn(entry.claim, "ProvisioningFailed", str(error))
             try:
                 await self._discard_foreign(entry, error)
             except Outcome as problem:
@@ -258,7 +258,7 @@ class Saver:
             return
         message = f"Error creating provisioned PV object for claim {claim.key}: {last}. Deleting the volume."
         logger.error("%s", message)
-        self._emit(claim, "Warning", "ProvisioningFailed", message)
+        self._parts.warn(claim, "ProvisioningFailed", message)
         problem: Outcome | None = None
         for pause in attempts(schedule, self._parts.rng.random):
             try:
@@ -317,29 +317,11 @@ class Saver:
         try:
             removed = await parts.backend.delete(volume, timeout=parts.options.deletion_timeout or None)
         except Outcome as error:
-            self._observe(entry, began, outcome=snake_case(error), message=str(error))
+            parts.observe("delete", volume, began, error=error)
             raise
-        self._observe(entry, began, outcome="ok", message=removed.message, path=removed.path)
+        parts.observe("delete", volume, began, message=removed.message, path=removed.path)
         logger.info(
             "Deleted the asset of unsaved volume %s for claim %s: %s", volume.name, entry.claim.key, removed.message
-        )
-
-    def _observe(self, entry: _Unsaved, began: float, *, outcome: str, message: str, path: str = "") -> None:
-        parts = self._parts
-        parts.backend.observe(
-            Record(
-                operation="delete",
-                plugin=parts.backend.plugin,
-                provisioner=parts.name,
-                outcome=outcome,
-                claim=entry.claim.key,
-                claim_uid=entry.claim.uid,
-                volume=entry.volume.name,
-                class_name=entry.volume.spec.storage_class_name or "",
-                duration=parts.clock.monotonic() - began,
-                message=message,
-                path=path,
-            )
         )
 
     def _tell_failure(self, entry: _Unsaved, error: ApiError) -> None:
@@ -347,12 +329,9 @@ class Saver:
             f"Error creating provisioned PV object for claim {entry.claim.key}: {error}. "
             f"Volume {entry.volume.name} exists on storage; saving it is tried again."
         )
-        self._emit(entry.claim, "Warning", "ProvisioningFailed", message)
+        self._parts.warn(entry.claim, "ProvisioningFailed", message)
 
     def _tell_cleanup_failure(self, entry: _Unsaved, error: Outcome) -> None:
         message = f"Error cleaning provisioned volume for claim {entry.claim.key}: {error}. Please delete manually."
         logger.error("%s", message)
-        self._emit(entry.claim, "Warning", "ProvisioningCleanupFailed", message)
-
-    def _emit(self, claim: Claim, type: str, reason: str, message: str) -> None:
-        self._parts.events.emit(claim, type=type, reason=reason, message=message)
+        self._parts.warn(entry.claim, "ProvisioningCleanupFailed", message)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 
 from prov_host.controller.finalizers import reconciliation, removal
-from prov_host.controller.parts import DONE, Kind, Parts, Result, snake_case
+from prov_host.controller.parts import DONE, Kind, Parts, Result
 from prov_host.controller.policy import Decision, volume_policy
 from prov_host.errors import ApiError, DeleteError, HookTimeout, Ignored, NotFound, Outcome, VolumeInUse
 from prov_host.kube.api import VOLUMES
-from prov_host.model import FINALIZER, Note, Record, Removed, Volume
+from prov_host.model import FINALIZER, Removed, Volume
 
 __all__ = ["VolumePath"]
 
@@ -67,8 +67,8 @@ class VolumePath:
                 wanted = "add" if "finalizers" in patch["metadata"] else "remove"
                 message = f"failed to {wanted} finalizer {FINALIZER} on volume {name} err: {error}"
                 if error.status == 403:
-                    self._emit(
-                        volume, "Warning", "VolumeFailedDelete", f"{message}; grant the host patch on persistentvolumes"
+                    self._parts.warn(
+                        volume, "VolumeFailedDelete", f"{message}; grant the host patch on persistentvolumes"
                     )
                 return Result(Kind.RETRY, message)
         if not self.may_delete(volume):
@@ -130,12 +130,12 @@ class VolumePath:
             parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)  # as the reference counts it
             return DONE
         except VolumeInUse as error:
-            self._emit(volume, "Normal", "VolumeDelete", str(error))
+            self._parts.tell(volume, "VolumeDelete", str(error))
             return Result(Kind.RETRY, str(error))
         except Outcome as error:
             if isinstance(error, HookTimeout):
                 logger.warning("Volume %s of claim %s: %s", name, volume.claim_key, error)
-            self._emit(volume, "Warning", "VolumeFailedDelete", str(error))
+            self._parts.warn(volume, "VolumeFailedDelete", str(error))
             parts.metrics.delete_failed(volume)
             return Result(Kind.RETRY, str(error))
         self._gone[volume.uid] = began
@@ -154,41 +154,15 @@ class VolumePath:
         try:
             removed = await call(volume, timeout=parts.options.deletion_timeout or None)
         except Outcome as error:
-            self._observe(volume, decision, began, error=error)
+            parts.observe(decision.policy, volume, began, error=error)
             raise
         except Exception as error:
             logger.exception("%s of volume %s of claim %s", decision.policy, volume.name, volume.claim_key)
             problem = DeleteError(f"{type(error).__name__}: {error}")
-            self._observe(volume, decision, began, error=problem)
+            parts.observe(decision.policy, volume, began, error=problem)
             raise problem from error
-        self._observe(volume, decision, began, removed=removed)
+        parts.observe(decision.policy, volume, began, message=removed.message, path=removed.path)
         return removed
-
-    def _observe(
-        self,
-        volume: Volume,
-        decision: Decision,
-        began: float,
-        *,
-        error: Outcome | None = None,
-        removed: Removed | None = None,
-    ) -> None:
-        parts = self._parts
-        parts.backend.observe(
-            Record(
-                operation=decision.policy,
-                plugin=parts.backend.plugin,
-                provisioner=parts.name,
-                outcome=snake_case(error) if error else "ok",
-                claim=volume.claim_key,
-                claim_uid=volume.claim_uid,
-                volume=volume.name,
-                class_name=volume.spec.storage_class_name or "",
-                duration=parts.clock.monotonic() - began,
-                message=str(error) if error else removed.message if removed else "",
-                path=removed.path if removed else "",
-            )
-        )
 
     def _tell(self, volume: Volume, decision: Decision, removed: Removed) -> None:
         """The event and the metric of an asset that was handled."""
@@ -196,10 +170,10 @@ class VolumePath:
         message = removed.message or f"Policy {decision.policy} was carried out for volume {volume.name}"
         logger.info("%s: volume %s of claim %s: %s", reason, volume.name, volume.claim_key, message)
         if decision.reason:
-            self._emit(volume, "Normal", "VolumePolicyAssumed", decision.reason)
-        self._emit(volume, "Normal", reason, message)
+            self._parts.tell(volume, "VolumePolicyAssumed", decision.reason)
+        self._parts.tell(volume, reason, message)
         for note in removed.notes:
-            self._note(volume, note)
+            self._parts.note(volume, note)
         self._parts.metrics.released(self._parts.name, "absent" if removed.already_absent else decision.policy)
 
     async def _remove_object(self, volume: Volume) -> Result:
@@ -225,9 +199,3 @@ class VolumePath:
         else:
             self._gone[uid] = None
         return DONE
-
-    def _note(self, volume: Volume, note: Note) -> None:
-        self._emit(volume, note.type if note.type in {"Normal", "Warning"} else "Normal", note.reason, note.message)
-
-    def _emit(self, volume: Volume, type: str, reason: str, message: str) -> None:
-        self._parts.events.emit(volume, type=type, reason=reason, message=message)
