@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from faulty_sys import QuickSys
-from prov_host import Claim, Provisioned, ProvisionRequest, Removed, Volume
+from prov_host import Claim, Provisioned, ProvisionRequest, Removed, StorageClass, Volume
 from prov_host.model import ANN_RECORD
 from prov_host.safedir import Sys
 from prov_host.testing.clock import FakeClock
@@ -34,6 +34,7 @@ class Rig:
         self.environ = {"NFS_SERVER": SERVER, "NFS_PATH": EXPORT, "PROVISIONER_NAME": PROVISIONER}
         self.clock = FakeClock()
         self.volumes: dict[str, Volume] = {}
+        self.classes: list[StorageClass] = []
         self._ids = itertools.count(1)
         self.host: FakeHost
         self.plugin: NfsSubdirPlugin
@@ -43,6 +44,7 @@ class Rig:
         """A new process on the same share."""
         self.host = FakeHost("nfs_subdir", clock=self.clock)
         self.host.known_volumes = list(self.volumes.values())
+        self.host.known_classes = self.classes
         plugin = NfsSubdirPlugin(self.environ, self.sys, lambda: f"id-{next(self._ids):08}")
         settings = {"mount": str(self.share), "plain_directory": True, **self.settings}
         plugin.configure(msgspec.convert(settings, NfsSubdirSettings), self.host)
@@ -64,6 +66,7 @@ class Rig:
         **more: Any,
     ) -> ProvisionRequest:
         storage_class = make_class(parameters, name="nfs", provisioner=PROVISIONER, **more)
+        self.classes.append(storage_class)
         return make_request(claim or make_claim(), storage_class, policy=policy)
 
     def provision(self, request: ProvisionRequest, *, save: bool = True, phase: str = "Bound") -> Volume:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prov_host import HostContext
+from prov_host import HostContext, Volume
 from prov_host.safedir import Sys, overlaps
 from prov_host_nfs_subdir.locating import evidence
 from prov_host_nfs_subdir.records import Owners
@@ -72,7 +72,7 @@ class ExportAtWork:
         self.host = host
         self.sys = sys
         self.new_id = new_id
-        self.owners = Owners()
+        self.owners = Owners(host.clock.monotonic)
         self.share = Share(
             export,
             sys,
@@ -82,6 +82,7 @@ class ExportAtWork:
         )
         self._lock = threading.Lock()
         self._reserved: dict[str, Reservation] = {}
+        self._released: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -124,6 +125,25 @@ class ExportAtWork:
             kept = {pv for pv, one in self._reserved.items() if not one.running}
             for pv in kept.intersection(known):
                 del self._reserved[pv]
+
+    def is_reserved(self, pv: str) -> bool:
+        """Whether a volume is being worked on, or was made and is not saved yet."""
+        with self._lock:
+            return pv in self._reserved
+
+    def released(self, volume: Volume) -> None:
+        """Note that a saved volume's directory is not its any more, whatever its object still says."""
+        if not volume.uid:
+            return
+        known = {one.name for one in self.host.volumes()}
+        with self._lock:
+            self._released = {pv: uid for pv, uid in self._released.items() if pv in known}
+            self._released[volume.name] = volume.uid
+
+    def was_released(self, volume: Volume) -> bool:
+        """Whether :meth:`released` was told of this very volume; another of that name does not count."""
+        with self._lock:
+            return bool(volume.uid) and self._released.get(volume.name) == volume.uid
 
     def kept_at(self, parts: tuple[str, ...], but: str) -> list[str]:
         """Volumes that were made at this very path and are not saved yet."""

@@ -27,6 +27,7 @@ from prov_host_nfs_subdir.parents import first_missing, open_parent, prune
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
 from prov_host_nfs_subdir.records import ArchiveRecord, Owner, stem
 from prov_host_nfs_subdir.share import OpenShare
+from prov_host_nfs_subdir.sharing import others_at, whose
 
 __all__ = [
     "Archive",
@@ -221,6 +222,8 @@ def restore_to_path(
         raise ArchiveError(f"{where} is reserved; choose another path")
     if used := users(work.export, volumes, parts, but=""):
         raise ArchiveError(f"{where} is used by volume {used[0].volume.name} of claim {used[0].volume.claim_key}")
+    if owned := others_at(work, share, parts, but="")[0]:
+        raise ArchiveError(f"{where} is owned by {whose(owned[0])}, going by the ownership record on the share")
     missing = first_missing(share, parts)
     _refuse_taken(share, parts, where, going_on=archive.record.restoring_to == where)
     going_on = _begin_restore(share, archive, where)

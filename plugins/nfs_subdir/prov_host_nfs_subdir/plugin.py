@@ -37,7 +37,8 @@ from prov_host_nfs_subdir.lanes import Lane, Late
 from prov_host_nfs_subdir.locating import locate
 from prov_host_nfs_subdir.metrics import Metrics
 from prov_host_nfs_subdir.parameters import Parameters, read_parameters
-from prov_host_nfs_subdir.provisioning import plan, provision
+from prov_host_nfs_subdir.planning import plan
+from prov_host_nfs_subdir.provisioning import provision
 from prov_host_nfs_subdir.release import release
 from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings, read_exports
 from prov_host_nfs_subdir.share import ShareProblem

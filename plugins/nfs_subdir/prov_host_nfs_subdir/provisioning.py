@@ -1,7 +1,7 @@
 """Making a volume's directory.
 
-Everything that can be refused without looking at the share is refused first (:func:`plan`), so a bad claim leaves no
-trace. Then, on the proved share (:func:`provision`):
+Everything that can be refused without looking at the share is refused first (:mod:`~prov_host_nfs_subdir.planning`),
+so a bad claim leaves no trace. Then, on the proved share (:func:`provision`):
 
 1. the directory is made in the private area with its mode and owner, where nobody can reach it;
 2. the ownership record is written, with the directory's inode number;
@@ -18,116 +18,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 
-from prov_host import Infeasible, Note, Provisioned, ProvisionError, ProvisionRequest, Volume
+from prov_host import Note, Provisioned, ProvisionError, Volume
 from prov_host.safedir import Dir
+from prov_host_nfs_subdir.admission import refuse_foreign, refuse_other_spelling, refuse_owned, refuse_used
 from prov_host_nfs_subdir.capacity import check_space
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
-from prov_host_nfs_subdir.locating import Use, users
-from prov_host_nfs_subdir.naming import check_target, default_name
-from prov_host_nfs_subdir.parameters import Parameters, Permissions, permissions
+from prov_host_nfs_subdir.locating import users
+from prov_host_nfs_subdir.naming import check_target
 from prov_host_nfs_subdir.parents import first_missing, inherited_group, open_parent, prune, staged_parent
-from prov_host_nfs_subdir.pattern import check_names
-from prov_host_nfs_subdir.records import Owner, stem
-from prov_host_nfs_subdir.settings import Export
+from prov_host_nfs_subdir.planning import Plan
+from prov_host_nfs_subdir.records import Owner, Parents, stem
 from prov_host_nfs_subdir.share import OpenShare
-from prov_host_nfs_subdir.sharing import is_released, shares
+from prov_host_nfs_subdir.sharing import inodes_on_the_way, is_released
 
-__all__ = ["Plan", "plan", "provision"]
+__all__ = ["provision"]
 
-# spec.nfs is mounted as server:path; NFSv3's MOUNT protocol carries 1024 bytes (MNTPATHLEN).
-_MAX_SOURCE_BYTES = 1024
 _ATTEMPTS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be made, known before anything is touched.
-
-    Attributes:
-        request: the host's.
-        parameters: the class's.
-        parts: the directory below the root.
-        permissions: of the new directory.
-        size: bytes asked for.
-        read_only: whether the source is read-only.
-    """
-
-    request: ProvisionRequest
-    parameters: Parameters
-    parts: tuple[str, ...]
-    permissions: Permissions
-    size: int
-    read_only: bool
-
-    @property
-    def pv(self) -> str:
-        """The volume's name."""
-        return self.request.pv_name
-
-    @property
-    def path(self) -> str:
-        """The directory, as text."""
-        return "/".join(self.parts)
-
-
-def plan(request: ProvisionRequest, export: Export, parameters: Parameters) -> Plan:
-    """Decide everything that follows from the claim, the class and the settings alone.
-
-    Args:
-        request: the host's.
-        export: where it goes.
-        parameters: the class's, read.
-
-    Returns:
-        The plan.
-
-    Raises:
-        Infeasible: saying what about the claim or the class cannot work.
-    """
-    claim = request.claim
-    read_only = _read_only(request, parameters)
-    try:
-        size = claim.requested_bytes
-    except ValueError as error:
-        raise Infeasible(f"claim {claim.key}: its storage request: {error}") from error
-    parts: tuple[str, ...] = ()
-    if parameters.pattern is not None:
-        parts = parameters.pattern.render(claim, request.pv_name, allow_slash=parameters.allow_slash)
-    if not parts:
-        parts = (default_name(claim, request.pv_name),)
-        check_names(parts, f"claim {claim.key}")
-    source = export.source_path(parts)
-    if len(source.encode()) > _MAX_SOURCE_BYTES:
-        raise Infeasible(
-            f"claim {claim.key}: the path {source[:60]!r}... is {len(source.encode())} bytes long, more than the "
-            f"{_MAX_SOURCE_BYTES} that NFS can mount; shorten the class's pathPattern or the values in it"
-        )
-    return Plan(request, parameters, parts, permissions(parameters, export, claim), size, read_only)
-
-
-def _read_only(request: ProvisionRequest, parameters: Parameters) -> bool:
-    """What a claim may not ask for at all, and whether its source is read-only."""
-    claim = request.claim
-    if claim.spec.selector is not None:
-        raise Infeasible(f"claim {claim.key} has a selector, which a directory made for it cannot match; remove it")
-    source = claim.spec.data_source or claim.spec.data_source_ref
-    if source is not None:
-        raise Infeasible(
-            f"claim {claim.key} wants its content from {source.kind or 'something'} {source.name or ''}: this backend "
-            "can only make empty directories; remove dataSource and dataSourceRef, and copy the data in yourself"
-        )
-    if claim.spec.volume_mode not in {None, "", "Filesystem"}:
-        raise Infeasible(f"claim {claim.key} wants volumeMode {claim.spec.volume_mode}; a directory is a Filesystem")
-    if claim.access_modes and set(claim.access_modes) == {"ReadOnlyMany"}:
-        if not parameters.read_only_many:
-            raise Infeasible(
-                f"claim {claim.key} asks for ReadOnlyMany only: a new directory is empty, and the volume would be "
-                "writable; set the class's parameter readOnlyMany: mount for a read-only one, or ask for another mode"
-            )
-        return True
-    return False
 
 
 def provision(work: ExportAtWork, wanted: Plan) -> Provisioned:
@@ -170,19 +77,30 @@ def _settle(
     work: ExportAtWork, share: OpenShare, wanted: Plan, owner: Owner | None, volumes: tuple[Volume, ...]
 ) -> Provisioned:
     """Adopt, make or refuse; the path is reserved."""
+    share.prepare()
     parts = owner.parts if owner else wanted.parts
-    others = [
-        use for use in users(work.export, volumes, parts, but=wanted.pv) if not is_released(work, share, use.volume)
-    ]
-    _refuse_used(work, share, wanted, parts, others)
-    check_target(share.root, share.parents, parts)
+    others = [use for use in users(work.export, volumes, parts, but=wanted.pv) if not is_released(work, use.volume)]
+    refuse_used(work, share, wanted, parts, others)
+    check_target(share, parts, lambda some: any(one.parts == some for one in work.owners.known(share.owners)[0]))
+    inodes = inodes_on_the_way(share.root, parts[:-1])
     there = _find(share, wanted, parts, resumed=owner is not None)
+    if there is not None:
+        inodes.append(there.st_ino)
+    left_over: list[Owner] = []
+    if inodes:  # where nothing is on the way, nothing can be anybody's
+        left_over = refuse_owned(work, share, wanted, parts, inodes, adopting=there is not None)
+        refuse_other_spelling(work, share, wanted, parts, inodes=inodes, volumes=volumes)
     if there is None:
         check_space(work, share, wanted.request, wanted.size, volumes)
         return _answer(work, wanted, _make(work, share, wanted, parts, owner), share.id)
+    refuse_foreign(share, wanted, parts)
     _discard_staged(share, wanted.pv)
     owner = _owner(work, wanted, parts, there.st_ino, adopted=True)
     work.owners.write(share.owners, owner)
+    # It existed before this volume, so it is no longer one of those that go when they are empty.
+    Parents.forget(share.parents, parts, there.st_ino)
+    for one in left_over:
+        work.owners.remove(share.owners, one.pv)
     also = f", shared with volume {', '.join(sorted(use.volume.name for use in others))}" if others else ""
     note = Note(
         "VolumeAdopted",
@@ -200,28 +118,6 @@ def _in_place(root: Dir, owner: Owner) -> bool:
     except FileNotFoundError:
         return False
     return there is not None and stat.S_ISDIR(there.st_mode) and there.st_ino == owner.inode
-
-
-def _refuse_used(work: ExportAtWork, share: OpenShare, wanted: Plan, parts: tuple[str, ...], others: list[Use]) -> None:
-    """Refuse a path that another volume uses, unless both are to share it."""
-    where = work.export.source_path(parts)
-    for use in others:
-        who = f"volume {use.volume.name} of claim {use.volume.claim_key or 'nobody'}"
-        if use.parts != parts:
-            raise ProvisionError(
-                f"claim {wanted.request.claim.key}: {where} and {who} at {work.export.source_path(use.parts)} would "
-                "lie inside each other; choose another pathPattern. Nothing was created"
-            )
-        if not wanted.parameters.adopt:
-            raise ProvisionError(
-                f"claim {wanted.request.claim.key}: {where} is used by {who}; delete that first, choose another "
-                'pathPattern, or let them share it with adoptExisting: "true". Nothing was created'
-            )
-        if not shares(work, share, use.volume):
-            raise ProvisionError(
-                f"claim {wanted.request.claim.key}: {where} is used by {who}, whose class does not share its "
-                "directories (adoptExisting). Nothing was created"
-            )
 
 
 def _find(share: OpenShare, wanted: Plan, parts: tuple[str, ...], *, resumed: bool) -> os.stat_result | None:
@@ -259,6 +155,7 @@ def _owner(
         claim=claim.name,
         claim_uid=claim.uid,
         class_name=wanted.request.storage_class.name,
+        class_uid=wanted.request.storage_class.uid,
         provisioner=wanted.request.provisioner,
         created=stamp(work.host.clock.now()),
         capacity=wanted.size,
@@ -381,6 +278,7 @@ def _answer(work: ExportAtWork, wanted: Plan, owner: Owner, root_id: str, *notes
         "path": owner.path,
         "inode": str(owner.inode),
         "adopted": "true" if owner.adopted else "false",
+        "shared": "true" if owner.shared else "false",
         "retention": str(owner.retention),
     }
     return Provisioned(source={"nfs": source}, record=record, notes=notes)

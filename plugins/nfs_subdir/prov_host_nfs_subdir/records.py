@@ -11,14 +11,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 
 from prov_host.safedir import Dir
 
-__all__ = ["ArchiveRecord", "Owner", "Owners", "Parents", "UnreadableRecord", "decode", "stem"]
+__all__ = ["ArchiveRecord", "Known", "Owner", "Owners", "Parents", "UnreadableRecord", "decode", "stem"]
 
 _LIMIT = 64 * 1024
 _SUFFIX = ".json"
@@ -40,6 +41,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         claim: the claim's name.
         claim_uid: the claim's uid.
         class_name: the storage class.
+        class_uid: its uid, which no other cluster has.
         provisioner: the provisioner name.
         created: when, in UTC.
         capacity: bytes asked for.
@@ -49,7 +51,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         taken_over: another program made the volume.
         retention: seconds to keep its archive, 0 for ever.
         missing: the depth from which on its parents were missing or ours; 0 for none.
-        leaving: the name in the trash, or of the archive, that it is being moved to.
+        leaving: the name of the archive that it is being moved to.
     """
 
     pv: str
@@ -59,6 +61,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim: str = ""
     claim_uid: str = ""
     class_name: str = ""
+    class_uid: str = ""
     provisioner: str = ""
     created: str = ""
     capacity: int = 0
@@ -141,16 +144,40 @@ def encode(record: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is remembered of an ownership record, to find it by its directory.
+
+    Attributes:
+        pv: the volume's name.
+        parts: its directory.
+        inode: its directory's inode number.
+    """
+
+    pv: str
+    parts: tuple[str, ...]
+    inode: int
+
+
 class Owners:
     """The ownership records of one share; any thread. Since 0.1.
 
-    The records are looked up on disk by volume name. Which volumes own a *path* is only asked for volumes that another
-    program made, so that index is read once, when it is first needed, and kept.
+    The records are looked up on disk by volume name. Which volumes own a *path* is found in an index in memory: the
+    names of the records are listed each time, because other clusters may use the same share, and only those that are
+    new are read. Whoever finds a record in the index reads it again before anything is decided.
+
+    Args:
+        monotonic: a clock, in seconds.
     """
 
-    def __init__(self) -> None:
+    _RECENT = 10.0
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._paths: dict[str, tuple[str, ...]] | None = None
+        self._known: dict[str, Known] = {}
+        self._listed: float | None = None
+        self._unreadable: tuple[UnreadableRecord, ...] = ()
 
     def read(self, owners: Dir, pv: str) -> Owner | None:
         """A volume's record, None if there is none."""
@@ -168,15 +195,13 @@ class Owners:
         name = stem(owner.pv)
         owners.write_file(name + _SUFFIX, encode(owner), temporary=name + ".tmp")
         with self._lock:
-            if self._paths is not None:
-                self._paths[owner.pv] = owner.parts
+            self._known[name + _SUFFIX] = Known(owner.pv, owner.parts, owner.inode)
 
     def remove(self, owners: Dir, pv: str) -> None:
         """Remove a volume's record; nothing happens if there is none."""
         owners.unlink(stem(pv) + _SUFFIX)
         with self._lock:
-            if self._paths is not None:
-                self._paths.pop(pv, None)
+            self._known.pop(stem(pv) + _SUFFIX, None)
 
     def all(self, owners: Dir) -> Iterator[Owner | UnreadableRecord]:
         """Every record; errors instead of what cannot be read."""
@@ -190,16 +215,39 @@ class Owners:
             except UnreadableRecord as error:
                 yield error
 
-    def paths(self, owners: Dir) -> dict[str, tuple[str, ...]]:
-        """Volume names and their paths; a copy."""
+    def known(self, owners: Dir, *, fresh: bool = True) -> tuple[list[Known], tuple[UnreadableRecord, ...]]:
+        """All records, as far as they say where their directories are.
+
+        Args:
+            owners: the records.
+            fresh: whether records that another cluster wrote in the last seconds must be among them.
+
+        Returns:
+            The records, and errors for those that cannot be read.
+        """
+        now = self._monotonic()
         with self._lock:
-            known = self._paths
-        if known is None:
-            known = {owner.pv: owner.parts for owner in self.all(owners) if isinstance(owner, Owner)}
-            with self._lock:
-                self._paths = known
+            known, listed = dict(self._known), self._listed
+            if listed is not None and not fresh and now - listed < self._RECENT:
+                return list(known.values()), self._unreadable
+        there = {name for name in owners.names() if name.endswith(_SUFFIX)}
+        read: dict[str, Known] = {}
+        unreadable = []
+        for name in there - known.keys():
+            try:
+                data = owners.read_file(name, limit=_LIMIT)
+                if data is not None:
+                    owner = decode(data, Owner, owners.at(name))
+                    read[name] = Known(owner.pv, owner.parts, owner.inode)
+            except UnreadableRecord as error:
+                unreadable.append(error)
         with self._lock:
-            return dict(known)
+            # What this process wrote or removed meanwhile is newer than what was listed.
+            found = {name: one for name, one in self._known.items() if name in there or name not in known}
+            self._known = {**read, **found}
+            self._listed = now
+            self._unreadable = tuple(unreadable)
+            return list(self._known.values()), self._unreadable
 
 
 class Parents:

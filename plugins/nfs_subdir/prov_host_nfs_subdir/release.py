@@ -5,13 +5,16 @@ the share is proved, its id is the recorded one, the recorded path is the source
 says the same, what is there is a directory with the recorded inode number, and no other volume uses it, lies in it
 or around it. What cannot be proved is refused with an error that says what was found.
 
-Then, for both policies: the record notes where the directory goes, one rename takes it there, empty parents of ours
-are removed, the record is removed. Each step can be repeated, so a crash anywhere is finished by the same call made
-again. What is in the trash is removed later (:mod:`~prov_host_nfs_subdir.trash`).
+Then one rename takes the directory away, empty parents of ours are removed, the record is removed. Each step can be
+repeated, so a crash anywhere is finished by the same call made again: a directory's name in the trash follows from the
+volume's name and the inode number, and where an archive goes is noted in the record first. So removing writes nothing,
+and works on a full share, which it alone can empty; archiving needs room for two small records and says so. What is in
+the trash is removed later (:mod:`~prov_host_nfs_subdir.trash`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -20,19 +23,21 @@ from dataclasses import dataclass
 import msgspec
 
 from prov_host import DeleteError, Removed, Volume
-from prov_host.safedir import Dir, NotADirectory, OtherFilesystem, overlaps
+from prov_host.safedir import Dir, NotADirectory, OtherFilesystem
 from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
 from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
-from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX
+from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, foreign_area, in_archive
 from prov_host_nfs_subdir.parents import prune, staged_parent
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
 from prov_host_nfs_subdir.records import Owner, stem
-from prov_host_nfs_subdir.share import OpenShare
-from prov_host_nfs_subdir.sharing import is_released, shares
+from prov_host_nfs_subdir.share import PRIVATE, OpenShare
+from prov_host_nfs_subdir.sharing import is_left_over, is_released, others_at, shares, whose
 
 __all__ = ["release"]
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,9 @@ def release(
             )
         try:
             with work.reserve(volume.name, parts, sharing=True):
-                return _release(case, archive=archive, trashed=trashed)
+                removed = _release(case, archive=archive, trashed=trashed)
+                work.released(volume)
+                return removed
         except Busy as error:
             raise DeleteError(f"volume {volume.name}: {error}; it is tried again") from error
 
@@ -106,7 +113,7 @@ def _release(case: _Case, *, archive: bool, trashed: Callable[[str], None]) -> R
     if owner is None:
         if there is None:
             return _absent(case)
-        owner = _prove_without_record(case, there)
+        owner = _prove_without_record(case, there, archive=archive)
         if owner is None:
             return _absent(case, "; another volume's directory is there by now")
     _discard_staged(share, owner)
@@ -119,6 +126,8 @@ def _release(case: _Case, *, archive: bool, trashed: Callable[[str], None]) -> R
         )
     if there is None:
         return _finish_moved(case, owner, trashed=trashed)
+    if owner.adopted or owner.taken_over:
+        _check_foreign(case)
     if left := _still_used(case, owner):
         work.owners.remove(share.owners, owner.pv)
         return left
@@ -156,23 +165,22 @@ def _absent(case: _Case, also: str = "") -> Removed:
     )
 
 
-def _prove_without_record(case: _Case, there: os.stat_result) -> Owner | None:
+def _prove_without_record(case: _Case, there: os.stat_result, *, archive: bool) -> Owner | None:
     """Whose directory it is when the volume has no ownership record; None if it is another volume's.
 
     Raises:
         DeleteError: it cannot be proved to be this volume's.
     """
     work, share, volume = case.work, case.share, case.volume
-    for pv, parts in work.owners.paths(share.owners).items():
-        other = work.owners.read(share.owners, pv) if overlaps(parts, case.parts) else None
-        if other is None:
-            continue
-        if parts != case.parts:
-            raise case.refuse(f"and the directory of volume {pv}, {work.export.source_path(parts)}, lie in each other")
+    for other in others_at(work, share, case.parts, but=volume.name)[0]:
+        if other.parts != case.parts:
+            raise case.refuse(
+                f"and the directory of {whose(other)}, {work.export.source_path(other.parts)}, lie in each other"
+            )
         if is_ours(volume):
             return None
         if not other.shared:
-            raise case.refuse(f"belongs to volume {pv}")
+            raise case.refuse(f"belongs to {whose(other)}")
     if is_ours(volume):
         # The record on the share was lost; the one on the volume names the inode, which nobody else had.
         if volume.record.get("inode") != str(there.st_ino):
@@ -185,8 +193,8 @@ def _prove_without_record(case: _Case, there: os.stat_result) -> Owner | None:
             f"belongs to the provisioner {provisioned_by(volume) or 'of nobody'!r}, not to one of "
             f"{', '.join(work.export.provisioners)}"
         )
-    elif case.parts[0].startswith(ARCHIVE_PREFIX) and share.root.lstat(case.parts[0][:250] + ".json") is not None:
-        raise case.refuse("is in an archive")
+    elif inside := in_archive(share.root, case.parts):
+        raise case.refuse(f"is in the archive {inside}")
     claim = volume.spec.claim_ref
     owner = Owner(
         pv=volume.name,
@@ -200,11 +208,19 @@ def _prove_without_record(case: _Case, there: os.stat_result) -> Owner | None:
         created=volume.metadata.creation_timestamp or "",
         capacity=capacity_of(volume),
         adopted=volume.record.get("adopted") == "true",
+        shared=volume.record.get("shared") == "true",
         taken_over=not is_ours(volume),
         retention=int(text) if (text := volume.record.get("retention", "0")).isdecimal() else 0,
         missing=len(case.parts),
     )
-    work.owners.write(share.owners, owner)
+    try:
+        work.owners.write(share.owners, owner)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        if archive:
+            raise _too_full(case, error) from error
+        # Removing makes room. Should it be interrupted, there is nothing left at the path that needs a record.
     return owner
 
 
@@ -228,17 +244,29 @@ def _finish_moved(case: _Case, owner: Owner, *, trashed: Callable[[str], None]) 
     """The directory is not in place: an earlier call moved it, or somebody removed it."""
     share = case.share
     result = _absent(case)
-    if owner.leaving:
-        area = share.root if owner.leaving.startswith(ARCHIVE_PREFIX) else share.trash
-        moved = area.lstat(owner.leaving)
-        if moved is not None and moved.st_ino == owner.inode:
-            result = Removed(message=f"moved {case.where} to {area.at(owner.leaving)}", path=area.at(owner.leaving))
-            if area is share.trash:
-                trashed(owner.leaving)
-        elif area is share.root:
-            share.root.unlink(f"{owner.leaving}.json")
+    if owner.leaving.startswith(ARCHIVE_PREFIX):
+        if _is(share.root, owner.leaving, owner):
+            path = share.root.at(owner.leaving)
+            result = Removed(message=f"moved {case.where} to {path}", path=path)
+        else:
+            share.root.unlink(owner.leaving + RECORD_SUFFIX)
+    name = _trash_name(owner)
+    if _is(share.trash, name, owner):
+        result = Removed(message=f"removed {case.where}", path=case.where)
+        trashed(name)
     _forget(case, owner)
     return result
+
+
+def _is(area: Dir, name: str, owner: Owner) -> bool:
+    """Whether an entry is the owner's directory."""
+    there = area.lstat(name)
+    return there is not None and there.st_ino == owner.inode
+
+
+def _trash_name(owner: Owner) -> str:
+    """Where the directory goes when it is removed; the same each time it is asked, so it needs no note."""
+    return f"{stem(owner.pv)}.{owner.inode}"
 
 
 def _forget(case: _Case, owner: Owner) -> None:
@@ -264,7 +292,7 @@ def _still_used(case: _Case, owner: Owner) -> Removed | None:
         raise case.refuse("belongs to a volume that was saved after all")
     sharing: list[str] = work.kept_at(case.parts, but=volume.name)
     for use in users(work.export, volumes, case.parts, but=volume.name):
-        if is_released(work, share, use.volume):
+        if is_released(work, use.volume):
             continue
         who = f"volume {use.volume.name} of claim {use.volume.claim_key or 'nobody'}"
         if use.parts != case.parts:
@@ -273,9 +301,10 @@ def _still_used(case: _Case, owner: Owner) -> Removed | None:
         if not ((owner.shared or owner.taken_over) and shares(work, share, use.volume)):
             raise case.refuse(f"is used by {who} as well")
         sharing.append(use.volume.name)
+    sharing += _owned_as_well(case, owner)
     if sharing:
         return Removed(
-            message=f"left {case.where} in place: volume {', '.join(sorted(sharing))} shares it",
+            message=f"left {case.where} in place: volume {', '.join(sorted(set(sharing)))} shares it",
             path=case.where,
         )
     if owner.adopted and not volume.uid:
@@ -283,6 +312,56 @@ def _still_used(case: _Case, owner: Owner) -> Removed | None:
             message=f"left {case.where} as it was before it was adopted: the volume was never saved", path=case.where
         )
     return None
+
+
+def _owned_as_well(case: _Case, owner: Owner) -> list[str]:
+    """Volumes, also of other clusters, that share the directory, going by the ownership records on the share.
+
+    Raises:
+        DeleteError: a volume that does not share it has a record of it, or of what is inside or around it.
+    """
+    work, share = case.work, case.share
+    # Where nobody else may be, a record that another cluster has just written can only be of something refused.
+    apart = not (owner.adopted or owner.shared or owner.taken_over)
+    others, unreadable = others_at(work, share, case.parts, but=owner.pv, fresh=not apart)
+    if unreadable and not apart:
+        raise case.refuse(
+            f"may be shared by a volume whose ownership record cannot be read: {unreadable[0].filename} "
+            f"{unreadable[0].strerror}"
+        )
+    sharing = []
+    for other in others:
+        if other.parts != case.parts:
+            inside = "has" if len(other.parts) > len(case.parts) else "lies in"
+            raise case.refuse(
+                f"{inside} the directory of {whose(other)}, {work.export.source_path(other.parts)}, going by the "
+                "ownership records on the share"
+            )
+        if (owner.shared or owner.taken_over) and (other.shared or other.taken_over):
+            sharing.append(other.pv)
+        elif not (_was_made(owner) and _was_made(other)) and not is_left_over(work, other):
+            raise case.refuse(f"belongs to {whose(other)} as well, going by the ownership record on the share")
+    return sharing
+
+
+def _was_made(owner: Owner) -> bool:
+    """Whether the directory was made where nothing was: of two such records of one place, one is out of date."""
+    return not (owner.adopted or owner.taken_over)
+
+
+def _check_foreign(case: _Case) -> None:
+    """A directory that this program did not make may be, or hold, the root of another share."""
+    try:
+        for depth in range(1, len(case.parts)):
+            with case.share.root.walk(case.parts[:depth]) as above:
+                if above.lstat(PRIVATE) is not None:
+                    raise case.refuse(f"lies in the root of another share: {above.at(PRIVATE)} is there")
+        with case.share.root.walk(case.parts, readable=True) as top:
+            found = foreign_area(top)
+    except PermissionError:
+        return
+    if found:
+        raise case.refuse(f"holds the root of another share: {found} is there")
 
 
 def _check_mounts(case: _Case) -> None:
@@ -293,26 +372,25 @@ def _check_mounts(case: _Case) -> None:
         raise case.refuse(f"has a {mount.type} file system mounted in it, at {mount.point}; unmount that first")
 
 
-def _move(case: _Case, owner: Owner, to: Dir, *, keep_apart: bool) -> None:
+def _move(case: _Case, owner: Owner, to: Dir, new: str, *, keep_apart: bool) -> None:
     """Rename the directory, and take it back if it turns out not to be the one that was looked at."""
-    name, leaving = case.parts[-1], owner.leaving
+    name = case.parts[-1]
     with case.share.root.walk(case.parts[:-1]) as parent:
         if keep_apart:
-            parent.install(name, to, leaving, reserved=True)
+            parent.install(name, to, new, reserved=True)
         else:
-            parent.rename(name, to, leaving)
-        moved = to.lstat(leaving)
-        if moved is None or moved.st_ino != owner.inode:
-            to.install(leaving, parent, name)
+            parent.rename(name, to, new)
+        if not _is(to, new, owner):
+            to.install(new, parent, name)
             raise case.refuse("was replaced at this very moment; what was there is back in place")
 
 
 def _delete(case: _Case, owner: Owner, trashed: Callable[[str], None]) -> Removed:
-    work, share = case.work, case.share
-    owner = msgspec.structs.replace(owner, leaving=f"{stem(owner.pv)}.{work.new_id()}")
-    work.owners.write(share.owners, owner)
-    _move(case, owner, share.trash, keep_apart=False)
-    trashed(owner.leaving)
+    share, name = case.share, _trash_name(owner)
+    _move(case, owner, share.trash, name, keep_apart=False)
+    trashed(name)
+    if owner.leaving.startswith(ARCHIVE_PREFIX) and share.root.lstat(owner.leaving) is None:
+        share.root.unlink(owner.leaving + RECORD_SUFFIX)  # it was being archived when its policy changed
     _forget(case, owner)
     return Removed(message=f"removed {case.where}", path=case.where)
 
@@ -320,12 +398,24 @@ def _delete(case: _Case, owner: Owner, trashed: Callable[[str], None]) -> Remove
 def _archive(case: _Case, owner: Owner) -> Removed:
     work, share = case.work, case.share
     now = work.host.clock.now()
-    if not owner.leaving.startswith(ARCHIVE_PREFIX):
-        owner = msgspec.structs.replace(owner, leaving=free_name(share.root, owner, now))
-        work.owners.write(share.owners, owner)
-    record = archive_record(owner, stamp(now))
-    write_record(share.root, record)
-    _move(case, owner, share.root, keep_apart=True)
+    try:
+        if not owner.leaving.startswith(ARCHIVE_PREFIX):
+            owner = msgspec.structs.replace(owner, leaving=free_name(share.root, owner, now))
+            work.owners.write(share.owners, owner)
+        write_record(share.root, archive_record(owner, stamp(now)))
+        _move(case, owner, share.root, owner.leaving, keep_apart=True)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _too_full(case, error) from error
+        raise
     _forget(case, owner)
     path = work.export.source_path((owner.leaving,))
     return Removed(message=f"archived {case.where} as {path}", path=path)
+
+
+def _too_full(case: _Case, error: OSError) -> DeleteError:
+    return DeleteError(
+        f"volume {case.volume.name}: {case.where} cannot be archived: {error.strerror} ({error.filename}), and an archive "
+        "needs room for a small record of where it came from. Make room with `prov-host archives prune`, or delete "
+        "files or volumes (policy delete needs no room); then it is tried again. The data is where it was"
+    )
