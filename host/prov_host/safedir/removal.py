@@ -110,9 +110,9 @@ def remove_tree(
                     result.failed += 1
                     result.problems.append(f"{trash.at(name)}: stopped early")
                     return result
-            elif len(stack) >= MAX_DEPTH or spill():
+            elif len(stack) >= MAX_DEPTH:
                 _spill(level, entry.name, trash, result)
-            else:
+            elif not (spill() and _spill(level, entry.name, trash, result, needed=False)):
                 _descend(stack, entry.name, result)
     finally:
         for level in stack:
@@ -172,11 +172,12 @@ def _unlink(level: _Level, name: str, result: Removal) -> None:
     result.files += 1
 
 
-def _spill(level: _Level, name: str, trash: Dir, result: Removal) -> None:
+def _spill(level: _Level, name: str, trash: Dir, result: Removal, *, needed: bool = True) -> bool:
+    """Move a subtree up; returns False, if it is not `needed`, where that does not work: it can still be walked."""
     try:
         found = level.directory.lstat(name)
         if found is None:
-            return
+            return True
         # No other directory of this file system has this number, so no other entry of the trash has this name.
         new = f"subtree-{found.st_ino}"
         try:
@@ -185,13 +186,16 @@ def _spill(level: _Level, name: str, trash: Dir, result: Removal) -> None:
             _unlock(level.directory, name)
             level.directory.install(name, trash, new)
     except FileNotFoundError:
-        return
+        return True
     except OSError as error:
+        if not needed:
+            return False  # a full share, for one, may have no room for another entry in the trash
         level.failed = True
         result.fail(level.directory.at(name), error)
-        return
+        return True
     level.removed += 1
     result.spilled.append(new)
+    return True
 
 
 def _rmdir(above: Dir, name: str) -> bool:

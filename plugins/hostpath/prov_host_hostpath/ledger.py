@@ -52,7 +52,12 @@ class Ledger:
         known = self._sizes if self._mark and self._mark == os.pread(lock, _MARK_BYTES, 0) else None
         self._sizes = None
         mark = secrets.token_bytes(_MARK_BYTES)
-        os.pwrite(lock, mark, 0)
+        try:
+            os.pwrite(lock, mark, 0)
+        except OSError:
+            # A full disk must not keep anybody from deleting. No mark is a mark that nobody remembers anything for.
+            os.ftruncate(lock, 0)
+            known = None
         yield
         if known is not None:
             known.pop(pv_name, None)

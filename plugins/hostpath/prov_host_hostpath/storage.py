@@ -277,7 +277,8 @@ class OpenStorage:
         key = key_of(owner.pv_name)
         if self.has(owner):
             self._refuse_mounts(owner)
-            self._root.install(owner.name, self._trash, self._free_name(self._trash, key))
+            # Nobody else puts anything there, and on a full disk there may be no room for reserving the name.
+            self._root.rename(owner.name, self._trash, self._free_name(self._trash, key))
             self._root.sys.fsync(self._root.fd)
         self._forget(owner)
 
@@ -299,9 +300,17 @@ class OpenStorage:
         name = self._free_name(self._archive, f"{owner.name[:180]}-{when}")
         if self.has(owner):
             self._refuse_mounts(owner)
-            # The record first: an archive without one would tell nobody what it was.
-            self._archive.write_file(f"{name}.json", msgspec.json.encode(owner), temporary=f"{key}.new")
-            self._root.install(owner.name, self._archive, name)
+            try:
+                # The record first: an archive without one would tell nobody what it was.
+                self._archive.write_file(f"{name}.json", msgspec.json.encode(owner), temporary=f"{key}.new")
+                self._root.install(owner.name, self._archive, name)
+            except OSError as error:
+                if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                    error.add_note(
+                        "an archive needs room for a small record; make some (deleting volumes needs none), and it is "
+                        "tried again"
+                    )
+                raise
             self._root.sys.fsync(self._root.fd)
         self._forget(owner)
         return self._archive.at(name)

@@ -107,6 +107,11 @@ class OpenShare:
             self._areas[name] = self.private.ensure(name, 0o700)
         return self._areas[name]
 
+    def prepare(self) -> None:
+        """Make the areas that removing a volume needs while there is room for them: a full share has none."""
+        for name in ("owners", "parents", "new", "trash"):
+            self._area(name)
+
     @property
     def owners(self) -> Dir:
         """Ownership records."""

@@ -146,7 +146,7 @@ def shape(rig: Rig) -> dict[str, str]:
         name = str(path.relative_to(rig.share))
         if re.match(r"\.prov-host/(owners|parents)/", name):
             continue
-        name = re.sub(r"(trash/[0-9a-f]+)\.id-\d+", r"\1", name)
+        name = re.sub(r"(trash/[0-9a-f]+)\.\d+", r"\1", name)
         status = path.lstat()
         content = path.read_bytes().hex() if path.is_file() and not path.name.endswith((".json", "sentinel")) else ""
         found[name] = f"{status.st_mode:o} {content}"
