@@ -4,11 +4,15 @@ A parent is made like a volume's directory: aside, with its mode, remembered by 
 where nothing is. On a file system without such a rename (NFS) an empty directory with mode 0700 reserves the place
 for a moment, and a crash can leave it there. Therefore the ownership record says from which depth on the parents were
 missing, or ours (:func:`first_missing`), before any is made: an empty 0700 directory down there is such a leftover.
+And one thread at a time makes parents, so that nobody puts a directory into another's reservation.
 """
 
 from __future__ import annotations
 
+import errno
 import stat
+import threading
+from functools import lru_cache
 
 from prov_host.safedir import Dir
 from prov_host_nfs_subdir.records import Parents, stem
@@ -86,16 +90,36 @@ def open_parent(share: OpenShare, pv: str, parts: tuple[str, ...], missing: int)
     Raises:
         FileNotFoundError: another volume's removal took an empty parent away under us; try again.
     """
+    try:
+        return _go_down(share, pv, parts, missing, make=False)
+    except FileNotFoundError:
+        with _making(share.id):
+            return _go_down(share, pv, parts, missing, make=True)
+
+
+@lru_cache(maxsize=1024)
+def _making(_root_id: str) -> threading.Lock:
+    """One lock for each share: while one thread makes or removes parents, no other takes a reservation for one."""
+    return threading.Lock()
+
+
+def _go_down(share: OpenShare, pv: str, parts: tuple[str, ...], missing: int, *, make: bool) -> Dir:
     current = share.root.walk(())
     try:
         for depth, name in enumerate(parts[:-1], start=1):
             try:
                 below = current.child(name, readable=False)
-                if depth >= missing and stat.S_IMODE(below.stat().st_mode) == 0o700:
-                    below.close()
-                    _make(share, pv, current, parts[:depth])
-                    below = current.child(name, readable=False)
+                if _is_unfinished(share, below, parts[:depth]):
+                    if not make:
+                        below.close()
+                        raise FileNotFoundError(errno.ENOENT, "is being made by somebody", below.path)
+                    if depth >= missing and current.is_reservation(name):
+                        below.close()
+                        _make(share, pv, current, parts[:depth])
+                        below = current.child(name, readable=False)
             except FileNotFoundError:
+                if not make:
+                    raise
                 _make(share, pv, current, parts[:depth])
                 below = current.child(name, readable=False)
             current.close()
@@ -106,8 +130,14 @@ def open_parent(share: OpenShare, pv: str, parts: tuple[str, ...], missing: int)
     return current
 
 
+def _is_unfinished(share: OpenShare, directory: Dir, parts: tuple[str, ...]) -> bool:
+    """Whether a directory looks like a reservation; somebody's own with mode 0700 does too."""
+    status = directory.stat()
+    return stat.S_IMODE(status.st_mode) == 0o700 and not Parents.made(share.parents, parts, status.st_ino)
+
+
 def _make(share: OpenShare, pv: str, above: Dir, parts: tuple[str, ...]) -> None:
-    """Make one parent; somebody else's that has appeared meanwhile is as good."""
+    """Make one parent; another process's that has appeared meanwhile is as good."""
     name = staged_parent(pv)
     share.new.rmdir(name)
     status = above.stat()
@@ -120,9 +150,9 @@ def _make(share: OpenShare, pv: str, above: Dir, parts: tuple[str, ...]) -> None
         share.new.install(name, above, parts[-1], reserved=True)
     except OSError as error:
         share.new.rmdir(name)
+        Parents.forget(share.parents, parts, inode)
         if not isinstance(error, FileExistsError):
             raise
-        Parents.forget(share.parents, parts, inode)
 
 
 def prune(share: OpenShare, parts: tuple[str, ...], missing: int) -> None:
@@ -133,18 +163,29 @@ def prune(share: OpenShare, parts: tuple[str, ...], missing: int) -> None:
         parts: a directory that is gone.
         missing: from :func:`first_missing`, as recorded with it.
     """
-    for depth in range(len(parts) - 1, 0, -1):
-        name = parts[depth - 1]
-        try:
-            with share.root.walk(parts[: depth - 1]) as above:
-                there = above.lstat(name)
-                if there is None:
-                    continue  # gone already; the one above may be empty
-                ours = stat.S_ISDIR(there.st_mode) and Parents.made(share.parents, parts[:depth], there.st_ino)
-                left_over = depth >= missing and above.is_reservation(name)
-                if not (ours or left_over) or not above.rmdir(name):
-                    return
-                if ours:
-                    Parents.forget(share.parents, parts[:depth], there.st_ino)
-        except FileNotFoundError:
-            continue
+    if len(parts) == 1:
+        return
+    with _making(share.id):
+        for depth in range(len(parts) - 1, 0, -1):
+            try:
+                with share.root.walk(parts[: depth - 1]) as above:
+                    if not _remove(share, above, parts[:depth], left_over=depth >= missing):
+                        return
+            except FileNotFoundError:
+                continue
+
+
+def _remove(share: OpenShare, above: Dir, parts: tuple[str, ...], *, left_over: bool) -> bool:
+    """Remove one parent; returns whether the one above may be empty now."""
+    name = parts[-1]
+    there = above.lstat(name)
+    if there is None:
+        return True
+    ours = stat.S_ISDIR(there.st_mode) and Parents.made(share.parents, parts, there.st_ino)
+    if not ours and not (left_over and above.is_reservation(name)):
+        return False
+    if not above.rmdir(name):
+        return False
+    if ours:
+        Parents.forget(share.parents, parts, there.st_ino)
+    return True
