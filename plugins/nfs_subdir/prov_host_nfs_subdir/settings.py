@@ -20,21 +20,23 @@ Several are listed in the file::
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 
 from prov_host import ConfigurationError, parse_bytes
-from prov_host.safedir import UnsafeName, normalize_absolute
+from prov_host.safedir import UnsafeName, normalize_absolute, overlaps, relative_parts
 from prov_host_nfs_subdir.values import parse_duration, parse_id, parse_mode
 
 __all__ = ["Export", "ExportSettings", "NfsSubdirSettings", "read_exports", "same_server"]
 
 DEFAULT_MOUNT = "/persistentvolumes"
 DEFAULT_MODE = 0o777
+_NO_MOUNTS = frozenset({"proc", "sys"})
 _EXPORT_NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?")
 _T = TypeVar("_T")
 
@@ -188,13 +190,7 @@ def read_exports(settings: NfsSubdirSettings, environ: Mapping[str, str]) -> tup
             ).read()
         )
     )
-    for attribute, what in (("name", "name"), ("mount", "mount")):
-        seen: set[str] = set()
-        for export in exports:
-            value = getattr(export, attribute)
-            if value in seen:
-                problems.append(f"nfs_subdir: two exports have the {what} {value!r}; each needs its own")
-            seen.add(value)
+    _check_apart(exports, problems)
     _check_general(settings, problems)
     if problems:
         raise ConfigurationError(*problems)
@@ -232,6 +228,45 @@ def _single(settings: NfsSubdirSettings, environ: Mapping[str, str], problems: l
     )
 
 
+def _check_apart(exports: Sequence[Export], problems: list[str]) -> None:
+    """No two exports, and no two roots of one, may be the same place or lie inside each other.
+
+    A volume's source says only a server and a path. If two roots overlapped, it could mean two directories, and one
+    export's volumes could reach into, adopt and remove another's.
+    """
+    for export in exports:
+        problems += [
+            f"nfs_subdir: export {export.name!r}: {one} and {other}, its path and `historical_paths`, lie inside each "
+            f"other, so {max(one, other, key=len)}/x would be two directories; take one of them out"
+            for one, other in itertools.combinations(export.roots, 2)
+            if _overlap(one, other)
+        ]
+    for first, second in itertools.combinations(exports, 2):
+        names = f"exports {first.name!r} and {second.name!r}"
+        if first.name == second.name:
+            problems.append(f"nfs_subdir: two exports have the name {first.name!r}; each needs its own")
+        if first.mount == second.mount:
+            problems.append(f"nfs_subdir: two exports have the mount {first.mount!r}; each needs its own")
+        elif _overlap(first.mount, second.mount):
+            problems.append(
+                f"nfs_subdir: {names}: the mounts {first.mount} and {second.mount} lie inside each other; mount them "
+                "side by side"
+            )
+        if not first.servers & second.servers:
+            continue
+        problems += [
+            f"nfs_subdir: {names}: {one} and {other} on {first.server} are the same place or lie inside each other, "
+            "so one would reach the other's volumes; keep one export, and part it with the class's pathPattern"
+            for one in first.roots
+            for other in second.roots
+            if _overlap(one, other)
+        ]
+
+
+def _overlap(first: str, second: str) -> bool:
+    return overlaps(relative_parts(first, "/") or (), relative_parts(second, "/") or ())
+
+
 def _check_general(settings: NfsSubdirSettings, problems: list[str]) -> None:
     for field in ("usage_interval", "retention_interval"):
         try:
@@ -267,8 +302,11 @@ class _Reader:
             for field in ("server", "path", "mount"):
                 if not getattr(one, field):
                     self._wrong(field, "is missing")
-        if any(c.isspace() or c == "/" or not c.isprintable() for c in one.server):
-            self._wrong("server", f"{one.server!r} is not a host name or address")
+        for field, server in (("server", one.server), *(("server_aliases", alias) for alias in one.server_aliases)):
+            if any(c.isspace() or c == "/" or not c.isprintable() for c in server) or (
+                field == "server_aliases" and not same_server(server)
+            ):
+                self._wrong(field, f"{server!r} is not a host name or address")
         names = one.provisioners or self._settings.provisioner
         if not names and not self._single:
             self._wrong("provisioners", "is missing, and the plugin has no `provisioner` for all exports either")
@@ -279,7 +317,7 @@ class _Reader:
             servers=frozenset(same_server(name) for name in (one.server, *one.server_aliases)),
             path=path,
             roots=(path,),
-            mount=self._path("mount", one.mount),
+            mount=self._mount(one.mount),
             provisioners=tuple(names),
             mode=self._value("default_mode", parse_mode, DEFAULT_MODE),
             uid=self._value("default_uid", parse_id, -1),
@@ -293,12 +331,26 @@ class _Reader:
         return replace(export, roots=tuple(sorted({path, *old}, key=len, reverse=True)))
 
     def _path(self, field: str, text: str) -> str:
-        if text:
+        if text and not text.isprintable():
+            self._wrong(field, f"{text!a} has control characters, or others that cannot be printed, in it")
+        elif text:
             try:
                 return normalize_absolute(text)
             except UnsafeName as error:
                 self._wrong(field, str(error))
         return "/"
+
+    def _mount(self, text: str) -> str:
+        mount = self._path("mount", text)
+        parts = relative_parts(mount, "/") or ()
+        if (
+            text
+            and text.isprintable()
+            and text.startswith("/")
+            and (not parts or parts[0] in _NO_MOUNTS or parts == ("dev",))
+        ):
+            self._wrong("mount", f"{mount} is the system's own; mount the export in a directory made for it")
+        return mount
 
     def _value(self, field: str, parser: Callable[[str], _T], absent: _T) -> _T:
         text = str(getattr(self._one, field))

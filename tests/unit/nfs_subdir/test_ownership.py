@@ -271,3 +271,82 @@ def test_parents_may_be_spelled_differently(rig: Rig) -> None:
     volumes = [rig.make("x", f"c{n}", ANY, annotations={"p": path}) for n, path in enumerate(paths)]
     for volume in volumes:
         assert rig.plugin.delete(volume).already_absent is False
+
+
+# --- other shares inside this one -----------------------------------------------------------------------------------
+
+
+def _inner(rig: Rig, where: str) -> Volume:
+    """Another host's share, whose root is a directory of this one; it has an archive and a volume."""
+    (rig.share / where).mkdir(parents=True)
+    inner = Rig(rig.share / where)
+    inner.environ = {**inner.environ, "NFS_PATH": f"/exports/k8s/{where}"}
+    inner._ids = iter(range(900, 1000))  # type: ignore[assignment]
+    inner.start()
+    inner.make("x", "y")
+    volume = inner.make("victim", "secret")
+    inner.archive(volume)
+    inner.stop()
+    (name,) = (path.name for path in (rig.share / where).glob("archived-*") if path.is_dir())
+    (rig.share / where / name / "precious").write_text("S")
+    return volume
+
+
+@pytest.mark.parametrize("adopt", ["true", "false"])
+@pytest.mark.parametrize("where", ["k8s", "deep/er/k8s"])
+def test_the_root_of_another_share_is_neither_adopted_nor_entered(rig: Rig, where: str, adopt: str) -> None:
+    _inner(rig, where)
+    archive = next(path.name for path in (rig.share / where).glob("archived-*") if path.is_dir())
+    before = rig.tree(private=True)
+    top = where.partition("/")[0]
+    for path in (top, where, f"{where}/{archive}", f"{where}/{archive}/x", f"{where}/new", f"{where}/x/y"):
+        with pytest.raises(ProvisionError):
+            rig.make("evil", "a", {**ANY, "adoptExisting": adopt}, annotations={"p": path})
+        assert {k: v for k, v in rig.tree(private=True).items() if not k.startswith(".prov-host")} == before
+    rig.make("nice", "a", ANY, annotations={"p": "beside/it"})
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_the_root_of_another_share_is_not_removed_with_a_directory_around_it(rig: Rig, taken_over: bool) -> None:
+    """Somebody began to use a share inside a directory after it was adopted."""
+    (rig.share / "team").mkdir()
+    volume = rig.make("ns", "a", ANY, annotations={"p": "team"})
+    if taken_over:
+        volume = rig.without_record(volume)
+        rig.put(volume)
+        lose_record(rig, volume)
+        rig.start()
+    _inner(rig, "team/k8s")
+    for hook in (rig.plugin.delete, rig.plugin.archive):
+        with pytest.raises(DeleteError, match="another share"):
+            hook(volume)
+    assert (rig.share / "team/k8s/.prov-host/sentinel").is_file()
+
+
+def test_a_tenant_cannot_keep_a_volume_by_making_it_look_like_a_share(rig: Rig) -> None:
+    volume = rig.make("ns", "a")
+    (rig.directory(volume) / ".prov-host").mkdir()
+    (rig.directory(volume) / ".prov-host" / "sentinel").write_text('{"id": "evil-share-1"}')
+    rig.delete(volume)
+    assert not rig.directory(volume).exists()
+
+
+@pytest.mark.parametrize("where", ["", "old/", "a/b/"])
+def test_no_archive_is_reached_at_any_depth(rig: Rig, where: str) -> None:
+    name = "archived-ns1-data-pvc-11111111-0000-4000-8000-000000000001"
+    (rig.share / where / name).mkdir(parents=True)
+    before = rig.tree()
+    for path in (f"{where}{name}", f"{where}{name}/x"):
+        with pytest.raises(ProvisionError, match="archive"):
+            rig.make("evil", "a", ANY, annotations={"p": path})
+    assert rig.tree() == before
+    rig.make("evil", "a", ANY, annotations={"p": f"{where}archived-by-nobody"})
+
+
+def test_volumes_share_a_directory_that_is_named_like_an_archive(rig: Rig) -> None:
+    first = rig.make("a", "a", ANY, annotations={"p": "x/archived-team"})
+    second = rig.make("b", "b", ANY, annotations={"p": "x/archived-team"})
+    rig.delete(first)
+    assert rig.directory(second).is_dir()
+    rig.delete(second)
+    assert not (rig.share / "x").exists()

@@ -600,7 +600,7 @@ def two(rig: Rig, tmp_path: Path) -> Rig:
         "provisioner": [PROVISIONER],
         "exports": [
             {"name": "one", "server": SERVER, "path": EXPORT, "mount": str(rig.share)},
-            {"name": "two", "server": SERVER, "path": "/exports/k8s/inner", "mount": str(other)},
+            {"name": "two", "server": SERVER, "path": "/exports/inner", "mount": str(other)},
         ],
     }
     rig.start()
@@ -620,7 +620,7 @@ def test_with_several_exports_the_class_chooses(two: Rig, tmp_path: Path) -> Non
     two.delete(one)
 
 
-def test_a_volume_goes_to_the_innermost_export_when_nothing_else_tells(two: Rig, tmp_path: Path) -> None:
+def test_a_volume_without_record_goes_to_the_export_its_source_names(two: Rig, tmp_path: Path) -> None:
     volume = two.without_record(two.make("ns1", "data", {**BY_NAME, "export": "two"}))
     shutil.rmtree(tmp_path / "other" / ".prov-host" / "owners")
     two.put(volume)

@@ -132,3 +132,91 @@ def test_the_plugin_serves_every_name_of_every_export() -> None:
     assert plugin.provisioners() == ("x", "y", "z")
     assert plugin.default_policy() == "archive"
     assert not plugin.supports_block()
+
+
+# --- exports that are not apart --------------------------------------------------------------------------------------
+
+
+def _two(first: dict[str, Any], second: dict[str, Any]) -> tuple[Export, ...]:
+    one = {"name": "one", "server": "a", "path": "/one", "mount": "/mnt/one", **first}
+    two = {"name": "two", "server": "a", "path": "/two", "mount": "/mnt/two", **second}
+    reports = []
+    for exports in ([one, two], [two, one]):  # the order does not matter
+        try:
+            found = read({}, provisioner=["example.com/nfs"], exports=exports)
+        except ConfigurationError as error:
+            reports.append(error)
+    if reports:
+        assert len(reports) == 2
+        raise reports[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"path": "/exports"}, {"path": "/exports/k8s"}),
+        ({"path": "/exports/k8s"}, {"path": "/exports/k8s/"}),
+        ({"path": "/"}, {"path": "/exports"}),
+        ({"historical_paths": ["/two"]}, {}),
+        ({"historical_paths": ["/"]}, {}),
+        ({"historical_paths": ["/old"]}, {"historical_paths": ["/old/x"]}),
+        ({"server": "A."}, {"path": "/one/x"}),
+        ({"server": "b", "server_aliases": ["a"]}, {"path": "/one"}),
+        ({"server": "b", "server_aliases": ["c"]}, {"server_aliases": ["C"], "path": "/one"}),
+        ({"server": "::1"}, {"server": "[::1]", "path": "/one"}),
+        ({"mount": "/mnt"}, {"mount": "/mnt/two"}),
+        ({"mount": "/mnt/x"}, {"mount": "/mnt/y/../x"}),
+        ({"server": "b", "mount": "/mnt/x"}, {"mount": "/mnt/x"}),
+    ],
+)
+def test_exports_that_could_reach_each_other_s_volumes_are_refused(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"lie inside each other|same place|have the mount"):
+        _two(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {}),
+        ({"path": "/exports/k8s"}, {"path": "/exports/k8s2"}),
+        ({"server": "a", "path": "/x"}, {"server": "b", "path": "/x"}),
+        ({"server": "a", "path": "/x"}, {"server": "b", "path": "/"}),
+        ({"path": "/one", "historical_paths": ["/one/", "//one"]}, {}),
+        ({"mount": "/mnt/a"}, {"mount": "/mnt/ab"}),
+    ],
+)
+def test_exports_that_are_apart_are_accepted(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert len(_two(first, second)) == 2
+
+
+@pytest.mark.parametrize("old", ["/exports/k8s/old", "/exports", "/"])
+def test_an_earlier_path_that_is_ambiguous_is_refused(old: str) -> None:
+    with pytest.raises(ConfigurationError, match="two directories"):
+        read(historical_paths=[old])
+    with pytest.raises(ConfigurationError, match="two directories"):
+        read(historical_paths=["/a", "/a/b"])
+
+
+@pytest.mark.parametrize("mount", ["/", "//", "/x/..", "/proc", "/proc/1/root", "/sys/fs", "/dev", "/mnt\n", "mnt"])
+def test_a_mount_that_cannot_be_one_is_refused(mount: str) -> None:
+    with pytest.raises(ConfigurationError, match="mount"):
+        read(mount=mount)
+    with pytest.raises(ConfigurationError, match="mount"):
+        _two({"mount": mount}, {})
+
+
+@pytest.mark.parametrize("path", ["/exports/k8s\n", "/a\x1b[2J", "/a\u202eb", "/a\udcff"])
+def test_a_path_that_cannot_be_shown_is_refused(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="NFS_PATH"):
+        read({**GO, "NFS_PATH": path})
+    with pytest.raises(ConfigurationError, match="historical_paths"):
+        read(historical_paths=[path])
+
+
+@pytest.mark.parametrize("alias", ["", "a b", "a:/b", "[]", "x\n"])
+def test_a_server_alias_must_be_a_server(alias: str) -> None:
+    with pytest.raises(ConfigurationError, match="server_aliases"):
+        read(server_aliases=[alias])
