@@ -28,7 +28,7 @@ from prov_host_nfs_subdir.archiving import archive_record, free_name, write_reco
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
 from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
-from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, foreign_area, in_archive
+from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX, foreign_area, in_archive
 from prov_host_nfs_subdir.parents import prune, staged_parent
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
 from prov_host_nfs_subdir.records import Owner, stem
