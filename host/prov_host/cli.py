@@ -42,6 +42,8 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "pv_create_retry_count": ("--create-provisioned-pv-retry-count",),
     "pv_create_interval": ("--create-provisioned-pv-interval",),
 }
+_HELP_LIMIT = 2.0
+"""Seconds that --help waits for one plugin."""
 
 
 def version() -> str:
@@ -59,10 +61,14 @@ class Invocation:
         given: options as text, by field name.
         path: the configuration file, or "".
 
+    Attributes:
+        told_cluster: whether the user has been told that another cluster is asked than the settings sound like.
+
     Since 0.1.
     """
 
     def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
+        self.told_cluster = False
         self.given = given
         self.path = path
         self._settings: Settings | None = None
@@ -89,25 +95,63 @@ class _Commands(click.Group):
     """Built-in commands, imported when used, and those of plugins."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept ``--leader-election=false`` as well: Go's flags are written so."""
-        flags = {f"--{option.name}": option for option in options() if option.flag}
-        mended = []
-        for index, arg in enumerate(args):
-            if arg == "--" or (not arg.startswith("-") and arg in self.list_commands(ctx)):
-                mended += args[index:]  # what follows belongs to the command
-                break
+        """Read the options, also as Go's users write them: ``--leader-election=false``, and never with one dash."""
+        mended, given = self._own_part(ctx, args)
+        # Commands are looked up before the callback runs, and --help is answered before the other options are read:
+        # both need to know which plugins are selected.
+        ctx.obj = Invocation(given, str(given.pop("config", "")))
+        return super().parse_args(ctx, mended)
+
+    def _own_part(self, ctx: click.Context, args: list[str]) -> tuple[list[str], dict[str, Any]]:
+        """What stands before the command's name: the arguments as click wants them, and the options in them."""
+        names = {name: one for one in self.get_params(ctx) for name in (*one.opts, *one.secondary_opts)}
+        mended: list[str] = []
+        given: dict[str, Any] = {}
+        said: dict[str, str] = {}
+        rest = iter(args)
+        for arg in rest:
+            if arg == "--" or not arg.startswith("-"):
+                return [*mended, arg, *rest], given  # what follows belongs to the command
+            mended.append(arg)
             name, equals, text = arg.partition("=")
-            if equals and name in flags:
+            option = names.get(name)
+            if not isinstance(option, click.Option) or option.name is None:
+                self._hint_dashes(ctx, name, names)
+                continue
+            if option.is_eager:
+                continue
+            value: Any = text
+            if option.is_flag:
                 try:
-                    arg = name if parse_go_bool(text) else f"--no-{name[2:]}"  # noqa: PLW2901
+                    value = name in option.opts if not equals else parse_go_bool(text)
                 except ValueError as error:
                     raise click.BadOptionUsage(name, f"{name}: {error}", ctx) from error
-            mended.append(arg)
-        rest = super().parse_args(ctx, mended)
-        # Commands are looked up before the callback runs, and plugins' commands need to know which are selected.
-        given = {name: value for name, value in ctx.params.items() if value is not None and name != "config"}
-        ctx.obj = Invocation(given, ctx.params.get("config") or "")
-        return rest
+                if equals and name in option.secondary_opts:
+                    raise click.BadOptionUsage(name, f"{name} takes no value; write {option.opts[0]}={text}", ctx)
+                mended[-1] = option.opts[0] if value else option.secondary_opts[0]
+            elif not equals:
+                value = next(rest, None)
+                if value is None:
+                    continue  # click says so
+                mended.append(value)
+            if option.multiple:
+                given[option.name] = (*given.get(option.name, ()), value)
+                continue
+            if given.get(option.name, value) != value:
+                raise click.UsageError(
+                    f"{said[option.name]} and {arg} are the same option with different values; give it once", ctx
+                )
+            given[option.name], said[option.name] = value, arg
+        return mended, given
+
+    @staticmethod
+    def _hint_dashes(ctx: click.Context, name: str, names: Mapping[str, object]) -> None:
+        """Go's flags may have one dash; here these would be single letters, and -http-address the option -h."""
+        if name.startswith("--") or len(name) <= 2:
+            return
+        near = difflib.get_close_matches(f"-{name}", names, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise click.NoSuchOption(name, f"No such option: {name} (options begin with two dashes){hint}", ctx=ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The built-in ones; plugins' are listed by :meth:`format_commands`."""
@@ -135,9 +179,22 @@ class _Commands(click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List commands; of plugins only how to find theirs, so that no plugin is imported."""
+        """List commands: the built-in ones, and those of selected plugins; no other plugin is imported."""
         super().format_commands(ctx, formatter)
+        found = None
+        # Whatever is wrong with the settings is no reason to give no help.
+        with contextlib.suppress(ConfigurationError):
+            if isinstance(ctx.obj, Invocation) and ctx.obj.settings([]).host.plugin:
+                from prov_host.cli_plugins import commands_of_plugins
+
+                found = commands_of_plugins(ctx.obj, limit=_HELP_LIMIT)
         with formatter.section("Commands of plugins"):
+            if found and found.commands:
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(limit=90)) for name, command in sorted(found.commands.items())]
+                )
+            for problem in found.problems if found else ():
+                formatter.write_text(problem)
             formatter.write_text("prov-host plugins --all lists what each installed plugin adds.")
 
 

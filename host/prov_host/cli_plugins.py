@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import itertools
+import textwrap
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,9 +24,14 @@ from prov_host.pool import call_limited
 from prov_host.threads import count_by_plugin
 
 if TYPE_CHECKING:
-    from prov_host.settings import Settings
+    from prov_host.kube.session import SdkTransport
 
 __all__ = ["PluginCommands", "commands_of_plugins", "plugins"]
+
+_WIDTH = 120
+"""Columns that a table may have."""
+_CELL = 22
+"""Columns of a cell that names something; longer names go on in the next line."""
 
 
 class PluginCommands(msgspec.Struct, frozen=True):
@@ -52,11 +60,12 @@ class _Context:
         try:
             return self._invocation.settings().for_plugin(self._plugin.name, settings_type(self._plugin))
         except ConfigurationError as error:
-            raise ConfigurationError(*(f"plugin {self._plugin.name}: {text}" for text in error.problems)) from error
+            own = [text.removeprefix(f"{self._plugin.name}: ") for text in error.problems]
+            raise ConfigurationError(*(f"plugin {self._plugin.name}: {text}" for text in own)) from error
 
     def cluster(self) -> str:
         """See :meth:`prov_host.CommandContext.cluster`."""
-        return asyncio.run(_cluster_of(self._invocation.settings()))
+        return asyncio.run(_cluster_of(self._invocation))
 
     def volumes(self) -> tuple[Volume, ...]:
         """See :meth:`prov_host.CommandContext.volumes`."""
@@ -71,36 +80,52 @@ class _Context:
         return self._list(CLASSES)
 
     def _list(self, resource: Resource[Any]) -> tuple[Any, ...]:
-        return asyncio.run(_list_once(self._invocation.settings(), resource))
+        return asyncio.run(_list_once(self._invocation, resource))
 
 
-async def _cluster_of(settings: Settings) -> str:
+@contextlib.asynccontextmanager
+async def _session(invocation: Invocation) -> AsyncIterator[SdkTransport]:
+    """The way to the cluster that commands ask; never to an embedded one of their own, which would be empty."""
     from prov_host.kube.session import load as load_session
 
-    transport = await load_session(settings.host.kubeconfig, settings.host.context)
+    host = invocation.settings().host
+    ignored = host.embedded and not host.kubeconfig
+    hint = (
+        "commands start no embedded cluster; to ask that of a running prov-host, say --kubeconfig with the file that "
+        "it named when it started"
+    )
     try:
-        return f"{transport.host}, from {transport.source}"
+        session = await load_session(host.kubeconfig, host.context)
+    except ConfigurationError as error:
+        raise ConfigurationError(*error.problems, *([hint] if ignored else [])) from error
+    try:
+        if ignored and not invocation.told_cluster:
+            invocation.told_cluster = True
+            click.echo(f"prov-host: embedded is ignored, asking {session.host} ({session.source}): {hint}", err=True)
+        yield session
     finally:
-        await transport.close()
+        await session.close()
 
 
-async def _list_once(settings: Settings, resource: Resource[Any]) -> tuple[Any, ...]:
+async def _cluster_of(invocation: Invocation) -> str:
+    async with _session(invocation) as session:
+        return f"{session.host}, from {session.source}"
+
+
+async def _list_once(invocation: Invocation, resource: Resource[Any]) -> tuple[Any, ...]:
     from prov_host.clock import SystemClock
     from prov_host.kube.client import Client
-    from prov_host.kube.session import load as load_session
 
-    transport = await load_session(settings.host.kubeconfig, settings.host.context)
-    try:
-        return (await Client(transport, SystemClock()).list_all(resource)).items
-    finally:
-        await transport.close()
+    async with _session(invocation) as session:
+        return (await Client(session, SystemClock()).list_all(resource)).items
 
 
-def commands_of_plugins(invocation: Invocation) -> PluginCommands:
+def commands_of_plugins(invocation: Invocation, *, limit: float | None = None) -> PluginCommands:
     """Ask plugins for their commands: the selected ones, or all installed ones if none is selected.
 
     Args:
         invocation: what the command line said.
+        limit: seconds that importing or asking one may take; as the settings say by default.
 
     Returns:
         The commands. A plugin that cannot be asked is a problem of its own.
@@ -109,14 +134,15 @@ def commands_of_plugins(invocation: Invocation) -> PluginCommands:
     """
     candidates = discover()
     selected: Sequence[str] = invocation.settings().host.plugin or (ALL,)
+    limit = limit or invocation.settings().host.plugin_timeout
     with plugin_output_to_log():
-        loaded = load(selected, candidates, limit=invocation.settings().host.plugin_timeout)
-        found = _ask_for_commands(invocation, loaded.working)
+        loaded = load(selected, candidates, limit=limit)
+        found = _ask_for_commands(invocation, loaded.working, limit=limit)
     problems = tuple(failure.problem for failure in loaded.failures)
     return PluginCommands(found.commands, found.owners, (*problems, *found.problems))
 
 
-def _ask_for_commands(invocation: Invocation, plugins: Sequence[Plugin]) -> PluginCommands:
+def _ask_for_commands(invocation: Invocation, plugins: Sequence[Plugin], *, limit: float) -> PluginCommands:
     commands: dict[str, click.Command] = {}
     owners: dict[str, str] = {}
     problems = []
@@ -126,7 +152,7 @@ def _ask_for_commands(invocation: Invocation, plugins: Sequence[Plugin]) -> Plug
         group = click.Group()
         ask = functools.partial(plugin.own.commands, group=group, context=_Context(invocation, plugin))
         try:
-            call_limited(plugin.name, "commands", ask, limit=invocation.settings().host.plugin_timeout)
+            call_limited(plugin.name, "commands", ask, limit=limit)
         except Exception as error:  # noqa: BLE001  a plugin's own failure
             problems.append(f"{plugin.title} cannot tell its commands: {words_of(error)}")
             continue
@@ -156,16 +182,22 @@ class _Row(msgspec.Struct, kw_only=True, rename={"entry_point": "entryPoint"}):
 
 
 @click.command("plugins", short_help="List installed plugins and how they are.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Load every installed plugin, not only the selected ones.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with everything that is known.")
 @click.pass_obj
-def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
+def plugins(invocation: Invocation, *, names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """List installed plugins: where each comes from, what it serves, and what is wrong with it.
 
     Only the plugins selected with --plugin are loaded; --all loads and configures every one, so that all problems
-    show. The storage and the cluster are not touched.
+    show. NAME loads that one and shows all about it, its hooks too. The storage and the cluster are not touched.
+
+    Exits with 1 if a plugin that was asked for by name (--plugin or NAME) cannot be used, with 2 if the host's own
+    settings are wrong, else with 0, also if --all has found broken ones.
     """
     settings = invocation.settings()
+    everything = everything or ALL in names
+    names = tuple(name for name in names if name != ALL)
     candidates = discover()
     rows = {
         (one.name, one.distribution): _Row(
@@ -173,7 +205,7 @@ def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
         )
         for one in candidates
     }
-    selected = (ALL, *settings.host.plugin) if everything else settings.host.plugin
+    selected = (*([ALL] if everything else []), *settings.host.plugin, *names)
     asked_failed = False
     with plugin_output_to_log():
         limit = settings.host.plugin_timeout
@@ -194,7 +226,7 @@ def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
             row = rows[plugin.name, plugin.candidate.distribution]
             row.provisioners, row.threads = plugin.provisioners, threads.get(plugin.title, 0)
         if selected:
-            found = _ask_for_commands(invocation, loaded.working)
+            found = _ask_for_commands(invocation, loaded.working, limit=limit)
             for name, owner in found.owners.items():
                 for row in rows.values():
                     if row.name == owner and row.status == "ok":
@@ -208,36 +240,60 @@ def plugins(invocation: Invocation, *, everything: bool, as_json: bool) -> None:
         for row in matching:
             row.status = "failed"
             row.problems = (*row.problems, failure.problem)
-    listing = [rows[key] for key in sorted(rows)]
+    listing = [rows[key] for key in sorted(rows) if not names or rows[key].name in names]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(listing), indent=2).decode())
+    elif names:
+        click.echo("\n\n".join(_described(row) for row in listing))
     else:
         _print(listing, everything=everything)
     if asked_failed:
         raise click.exceptions.Exit(1)
 
 
+def _described(row: _Row) -> str:
+    """All that is known of one plugin, a line each."""
+    lines = [
+        ("plugin", row.name),
+        ("distribution", f"{row.distribution} {row.version}".strip()),
+        ("entry point", row.entry_point),
+        ("status", row.status),
+        ("provisioner names", ", ".join(row.provisioners)),
+        ("hooks", ", ".join(row.hooks)),
+        ("wraps", ", ".join(row.wrappers)),
+        ("commands", ", ".join(row.commands)),
+        ("threads running", str(row.threads or "")),
+        *(("problem", problem) for problem in row.problems),
+    ]
+    return "\n".join(f"{title + ':':<18} {value}" for title, value in lines if value)
+
+
 def _print(rows: Sequence[_Row], *, everything: bool) -> None:
     if not rows:
         click.echo("No plugin is installed.")
         return
-    table: list[tuple[str, ...]] = [
-        ("PLUGIN", "DISTRIBUTION", "VERSION", "STATUS", "PROVISIONER NAMES", "HOOKS", "COMMANDS")
-    ]
+    table: list[tuple[str, ...]] = [("PLUGIN", "DISTRIBUTION", "VERSION", "STATUS", "PROVISIONER NAMES", "COMMANDS")]
     for row in rows:
-        hooks = [*row.hooks, *(f"{name} (wrapper)" for name in row.wrappers)]
-        lists = (", ".join(row.provisioners), ", ".join(hooks), ", ".join(row.commands))
+        lists = (", ".join(row.provisioners), ", ".join(row.commands))
         table.append((row.name, row.distribution, row.version, row.status, *(text or "-" for text in lists)))
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    widths = [min(max(len(line[column]) for line in table), _CELL) for column in range(4)]
+    left = _WIDTH - sum(widths) - 2 * 5
+    widths.append(min(max(len(line[4]) for line in table), left * 3 // 4))
+    widths.append(left - widths[4])
     for line in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(line, widths, strict=True)]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            click.echo("  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip())
     for row in rows:
+        if row.problems or row.threads:
+            click.echo()
         for problem in row.problems:
-            click.echo(f"\n{problem}")
+            click.echo(problem)
         if row.threads:
-            click.echo(f"\nplugin {row.name} ({row.distribution} {row.version}) has {row.threads} threads running")
+            click.echo(f"plugin {row.name} ({row.distribution} {row.version}) has {row.threads} threads running")
     if not everything and any(row.status == "not loaded" for row in rows):
         click.echo("\nOnly selected plugins (--plugin NAME) are loaded; --all loads every one and shows how it is.")
+    click.echo("\nprov-host plugins NAME shows all about one, --json all about every one.")
 
 
 def _offline(plugin: Plugin, node_name: str) -> Any:

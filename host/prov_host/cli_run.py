@@ -91,6 +91,8 @@ def prepare(settings: Settings, problems: Sequence[str] = ()) -> tuple[tuple[Plu
     if not settings.host.plugin:
         names = ", ".join(sorted({candidate.name for candidate in candidates})) or "none"
         found.append(f"no plugin is selected: say --plugin NAME (installed: {names})")
+    if settings.host.embedded and (settings.host.kubeconfig or settings.host.context):
+        found.append("embedded runs a cluster of its own; it cannot be used together with kubeconfig or context")
     limit = max(settings.host.plugin_timeout, 0.1)
     loaded = load(settings.host.plugin, candidates, limit=limit)
     registry = CollectorRegistry()

@@ -182,9 +182,24 @@ def _nested(raw: Any, kind: mi.Type) -> Any:
         if unknown:
             raise ValueError(f"{', '.join(map(str, unknown))} is not among {', '.join(kinds)}")
         return {key: _inner(value, kinds[key]) for key, value in raw.items()}
-    if isinstance(kind, (mi.ListType, mi.VarTupleType)) and isinstance(raw, list):
-        return [_inner(value, kind.item_type) for value in raw]
+    if isinstance(kind, (mi.ListType, mi.VarTupleType)):
+        if isinstance(raw, str):
+            raw = _one_item(raw, kind)
+        elif isinstance(raw, Mapping):
+            words = "it must be a list; a table of its own is an item when its head is written [[...]]"
+            raise ValueError(words)  # noqa: TRY004  as everything that is wrong with a setting
+        if isinstance(raw, list):
+            return [_inner(value, kind.item_type) for value in raw]
     return raw
+
+
+def _one_item(raw: str, kind: mi.ListType | mi.VarTupleType) -> list[str]:
+    """Text where a list belongs is a list of one, if that can be."""
+    bare = _bare(kind.item_type)
+    kinds = bare.types if isinstance(bare, mi.UnionType) else (bare,)
+    if any(isinstance(one, (mi.StrType, mi.AnyType)) for one in kinds):
+        return [raw]
+    raise ValueError("it must be a list, in brackets")
 
 
 def _inner(raw: Any, kind: mi.Type) -> Any:

@@ -87,8 +87,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
                 self.http_endpoint()
             except ValueError as error:
                 found.append(str(error))
-        if self.embedded and (self.kubeconfig or self.context):
-            found.append("embedded runs a cluster of its own; it cannot be used together with kubeconfig or context")
         found += [
             f"{name} must not be negative; 0 means no limit"
             for name, value in (

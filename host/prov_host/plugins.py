@@ -267,7 +267,9 @@ def configure(
 
     def fail(plugin: Plugin, what: str, error: Exception) -> None:
         if isinstance(error, ConfigurationError):
-            problems = [f"{plugin.title}: {problem}" for problem in error.problems]
+            # A plugin may name itself too, as its own words are shown elsewhere without the title.
+            own = [problem.removeprefix("plugin ").removeprefix(f"{plugin.name}: ") for problem in error.problems]
+            problems = [f"{plugin.title}: {problem}" for problem in own]
         else:
             problems = [_failure(plugin.candidate, what, error, asked=plugin.asked).problem]
         where = (plugin.candidate.distribution, plugin.candidate.version)

@@ -148,7 +148,8 @@ def read_settings(
         The settings; plugins' own are read by :meth:`Settings.for_plugin`.
 
     Raises:
-        ConfigurationError: with every problem.
+        ConfigurationError: with every problem. That a file cannot be read is told alone, at once: what else would be
+            found then is mostly what the file says.
 
     Callable from any thread. Since 0.1.
     """
@@ -157,7 +158,7 @@ def read_settings(
     path = path or environment.get(PREFIX + "CONFIG", "")
     collected = problems is not None
     problems = [] if problems is None else problems
-    file = _read_file(path, problems)
+    file = _read_file(path)
     by_name = {option.name: option for option in options()}
     known = {**by_name, **{option.field: option for option in options()}}
     tables = {key: value for key, value in file.items() if key in installed and key not in known}
@@ -217,8 +218,10 @@ class _Sources(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _convert(source: str, option: Option, raw: Any, *, text: bool) -> Any:
+        if isinstance(raw, tuple):  # an option given more than once; each may also be a list, as in a variable
+            raw, text = ",".join(raw), True
         try:
-            return convert(list(raw) if isinstance(raw, tuple) else raw, option.kind, option.python_type, text=text)
+            return convert(raw, option.kind, option.python_type, text=text)
         except ValueError as error:
             shown = f" {raw!r}:" if text and repr(raw) not in str(error) else ""
             raise ValueError(f"{source}:{shown} {error}") from error
@@ -232,17 +235,17 @@ _COMPATIBLE: Mapping[str, tuple[tuple[str, Callable[[str], Any]], ...]] = {
 }
 
 
-def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
+def _read_file(path: str) -> dict[str, Any]:
     if not path:
         return {}
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        problems.append(f"the configuration file {path} cannot be read: {error.strerror or error}")
+        words = f"the configuration file {path} cannot be read: {error.strerror or error}"
+        raise ConfigurationError(words) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"the configuration file {path} is not TOML: {error}")
-    return {}
+        raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from error
 
 
 def _is_option(variable: str) -> bool:

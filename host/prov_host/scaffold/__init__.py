@@ -14,6 +14,7 @@ import string
 from pathlib import Path
 
 from prov_host.errors import ConfigurationError
+from prov_host.plugins import ALL
 
 __all__ = ["FILES", "names_for", "write_plugin"]
 
@@ -58,7 +59,14 @@ def names_for(name: str) -> dict[str, str]:
             "dashes or underscores, beginning with a letter, for example zfs-pool"
         )
     plugin = name.replace("-", "_")
-    if plugin in _RESERVED or keyword.iskeyword(plugin):
+    if keyword.iskeyword(plugin):
+        raise ConfigurationError(
+            f"{plugin!r} is a Python keyword, which cannot name a package or a plugin; choose another, for example "
+            f"{plugin}-storage"
+        )
+    if plugin == ALL:
+        raise ConfigurationError("--plugin all selects every installed plugin, so none can have the name 'all'")
+    if plugin in _RESERVED:
         raise ConfigurationError(f"the name {plugin!r} is taken; choose one that says what your storage is")
     dashed = plugin.replace("_", "-")
     return {

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from prov_host.cli import cli
+from prov_host.testing import EmbeddedCluster
 
 
 @pytest.fixture
@@ -27,3 +28,9 @@ def kept_logging() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster

@@ -39,7 +39,21 @@ def test_a_name_that_cannot_work_is_refused_with_an_example(name: str, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["class", "nfs-subdir", "hostpath", "prov-host", "import", "tests"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("all", "--plugin all selects every installed plugin"),
+        ("import", "'import' is a Python keyword"),
+        ("class", "'class' is a Python keyword"),
+        ("async", "for example async-storage"),
+    ],
+)
+def test_a_name_that_means_something_else_is_refused_and_says_what(name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        names_for(name)
+
+
+@pytest.mark.parametrize("name", ["nfs-subdir", "hostpath", "prov-host", "tests"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is taken"):
         names_for(name)

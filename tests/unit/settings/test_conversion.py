@@ -138,3 +138,29 @@ def test_a_duration_in_a_file_needs_a_unit() -> None:
     assert convert(0, mi.type_info(kind), kind, text=False) == 0
     with pytest.raises(ValueError, match='15 has no unit; write it in quotes, like "15s"'):
         convert(15, mi.type_info(kind), kind, text=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (tuple[str, ...], ("a,b",)),
+        (list[str], ["a,b"]),
+        (tuple[str | Export, ...], ("a,b",)),
+        (list[str] | None, ["a,b"]),
+    ],
+)
+def test_text_in_a_file_where_a_list_belongs_is_a_list_of_one(kind: Any, value: Any) -> None:
+    assert convert("a,b", mi.type_info(kind), kind, text=False) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "words"),
+    [
+        (list[int], "1", "it must be a list, in brackets"),
+        (tuple[Export, ...], "x", "it must be a list, in brackets"),
+        (tuple[Export, ...], {"name": "x"}, r"it must be a list; .* written \[\[\.\.\.\]\]"),
+    ],
+)
+def test_what_can_be_no_list_says_how_to_write_one(kind: Any, raw: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        convert(raw, mi.type_info(kind), kind, text=False)

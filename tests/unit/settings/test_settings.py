@@ -105,6 +105,27 @@ def test_a_missing_file_is_named(file: Path) -> None:
     assert problems(path=file) == (f"the configuration file {file} cannot be read: No such file or directory",)
 
 
+@pytest.mark.parametrize("text", [None, "no toml"])
+def test_a_file_that_cannot_be_read_is_told_alone_and_not_with_what_follows_from_that(
+    file: Path, text: str | None
+) -> None:
+    if text:
+        file.write_text(text)
+    collected: list[str] = []
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings({"worker_threads": "0"}, {}, path=str(file), installed=INSTALLED, problems=collected)
+    assert len(caught.value.problems) == 1
+    assert str(file) in caught.value.problems[0]
+
+
+@pytest.mark.parametrize("plugin", ["hostpath", ("hostpath",), "nfs_subdir,hostpath", ("nfs_subdir", "hostpath")])
+def test_plugins_are_repeated_or_separated_by_commas_wherever_they_are_said(plugin: str | tuple[str, ...]) -> None:
+    given = plugin if isinstance(plugin, tuple) else (plugin,)
+    text = ",".join(given)
+    assert read({"plugin": given}).host.plugin == read(env={"PROV_HOST_PLUGIN": text}).host.plugin
+    assert read({"plugin": given}).host.plugin == tuple(text.split(","))
+
+
 def test_what_kubernetes_puts_into_the_environment_for_services_is_no_option() -> None:
     read(
         env={
