@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -20,13 +21,17 @@ import pluggy
 from prov_host.errors import PluginError
 from prov_host.hookspecs import API_VERSION, PROJECT, HookSpecs
 
-__all__ = ["checked_instance", "hooks_of", "new_manager", "signature_problem"]
+__all__ = ["checked_instance", "hooks_of", "name_problem", "new_manager", "signature_problem"]
 
 logger = logging.getLogger(__name__)
 
 _BACKEND_HOOKS = ("provisioners", "provision", "delete")
 _MAY_YIELD = ("inventory", "check", "provisioners")
 _HOOKS = tuple(name for name in vars(HookSpecs) if not name.startswith("_"))
+# What the API lets a StorageClass name as its provisioner: a qualified name, whose prefix may have capitals.
+_NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]", re.ASCII)
+_NAME_PREFIX = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_MAX_PREFIX = 253
 _OLDEST_API = max(1, API_VERSION - 1)
 
 
@@ -127,6 +132,23 @@ def hooks_of(manager: pluggy.PluginManager, instance: object) -> tuple[tuple[str
                 hint = f"; did you mean {near[0]}?" if near else f"; the hooks are {', '.join(_HOOKS)}"
                 raise PluginError(f"{caller.name} is not a hook{hint}")
     return tuple(sorted(hooks)), tuple(sorted(wrappers))
+
+
+def name_problem(name: str) -> str:
+    """Why no StorageClass can have this provisioner name, and so no claim can ever ask for it; "" if one can.
+
+    Callable from any thread. Since 0.1. Source: the API's validation of StorageClass.provisioner.
+    """
+    prefix, slash, part = name.rpartition("/")
+    fits = _NAME_PART.fullmatch(part) and (
+        not slash or (len(prefix) <= _MAX_PREFIX and _NAME_PREFIX.fullmatch(prefix.lower()))
+    )
+    if fits:
+        return ""
+    return (
+        f"the provisioner name {name[:80]!r} is none that a StorageClass can have: write it like example.com/nfs, at "
+        "most 63 letters, digits, '-', '_' and '.', before it at most one '/' with a domain name in front"
+    )
 
 
 def _check_functions(manager: pluggy.PluginManager, instance: object) -> None:

@@ -27,7 +27,7 @@ from prov_host.errors import ConfigurationError, PluginError
 from prov_host.hookspecs import HostContext
 from prov_host.model import POLICIES
 from prov_host.output import words_of
-from prov_host.plugin_checks import checked_instance, hooks_of, new_manager, signature_problem
+from prov_host.plugin_checks import checked_instance, hooks_of, name_problem, new_manager, signature_problem
 from prov_host.pool import call_limited
 
 __all__ = [
@@ -332,6 +332,9 @@ def _names(found: object) -> tuple[str, ...]:
         raise PluginError(f"provisioners returned {names!r}; it must return a list of names, at least one")
     if len(set(names)) < len(names):
         raise PluginError(f"provisioners returned a name twice: {', '.join(names)}")
+    for name in names:
+        if problem := name_problem(name):
+            raise PluginError(problem)
     return names
 
 

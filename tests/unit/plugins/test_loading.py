@@ -319,6 +319,38 @@ def test_wrong_provisioner_names_are_refused(make_candidate: MakeCandidate, back
     assert "provisioners returned" in problem(configured(load(["w"], [make_candidate("w", wrong)])), "w")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bad name",
+        "a/b/c",
+        "/a",
+        "a/",
+        "-a",
+        "a-",
+        "ä/b",
+        "a..b/c",
+        "x" * 64,
+        "a/" + "x" * 64,
+        "x" * 254 + "/a",
+        "a\n",
+        "_/a",
+    ],
+)
+def test_a_name_that_no_class_can_have_is_refused(make_candidate: MakeCandidate, backend_class: Any, name: str) -> None:
+    wrong = type("Wrong", (backend_class,), {"names": [name]})
+    words = problem(configured(load(["w"], [make_candidate("w", wrong)])), "w")
+    assert "is none that a StorageClass can have: write it like example.com/nfs" in words
+
+
+@pytest.mark.parametrize(
+    "name", ["nfs", "example.com/nfs", "Example.com/NFS_1.x", "fuseim.pri/ifs", "x" * 63, "a/" + "x" * 63]
+)
+def test_a_name_that_a_class_can_have_is_taken(make_candidate: MakeCandidate, backend_class: Any, name: str) -> None:
+    fine = type("Fine", (backend_class,), {"names": [name]})
+    assert configured(load(["w"], [make_candidate("w", fine)])).working[0].provisioners == (name,)
+
+
 @pytest.mark.parametrize(("policy", "cause"), [("shred", "must be one of"), ("archive", "has no archive hook")])
 def test_a_wrong_default_policy_is_refused(
     make_candidate: MakeCandidate, backend_class: Any, policy: str, cause: str
