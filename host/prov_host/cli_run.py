@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -50,7 +50,9 @@ def run(invocation: Invocation) -> int:
         if settings.host.embedded:
             from prov_host.embedded_host import run_embedded
 
-            running = run_embedded(settings, plugins, contexts, version=version(), announce=click.echo)
+            # Whoever wants JSON reads every line as such.
+            announce: Callable[[str], object] = logger.info if settings.host.log_format == "json" else click.echo
+            running = run_embedded(settings, plugins, contexts, version=version(), announce=announce)
         else:
             running = _run_host(settings, plugins, contexts)
         code = asyncio.run(running)

@@ -6,7 +6,9 @@ listens on loopback, for kubectl. There is nobody to share a Lease with, so ther
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 from prov_host.clock import SystemClock
 from prov_host.context import PluginContext
 from prov_host.embedded import Cluster, InProcessTransport, serve, write_kubeconfig
+from prov_host.ending import exit_now
 from prov_host.host import Host
 from prov_host.plugins import Plugin
 from prov_host.settings import Settings
@@ -27,14 +30,43 @@ def kubectl_line(kubeconfig: Path) -> str:
 
 
 def make_host(
-    cluster: Cluster, settings: Settings, plugins: Sequence[Plugin], contexts: Mapping[str, PluginContext], version: str
+    cluster: Cluster,
+    settings: Settings,
+    plugins: Sequence[Plugin],
+    contexts: Mapping[str, PluginContext],
+    version: str,
+    *,
+    clean_up: Callable[[], object] = lambda: None,
 ) -> Host:
-    """A host on a cluster in this process. On the cluster's event loop. Since 0.1."""
+    """A host on a cluster in this process. On the cluster's event loop. Since 0.1.
+
+    Args:
+        cluster: the cluster.
+        settings: all settings.
+        plugins: configured plugins.
+        contexts: each one's context, by name.
+        version: of prov-host.
+        clean_up: called before the process ends at once, as after a second signal.
+    """
 
     async def connect() -> InProcessTransport:
         return InProcessTransport(cluster)
 
-    return Host(settings, plugins, contexts, connect=connect, elect=False, clock=SystemClock(), version=version)
+    def end(code: int, words: str) -> None:
+        with contextlib.suppress(OSError):
+            clean_up()
+        exit_now(code, words)
+
+    return Host(
+        settings,
+        plugins,
+        contexts,
+        connect=connect,
+        elect=False,
+        clock=SystemClock(),
+        version=version,
+        exit_process=end,
+    )
 
 
 async def run_embedded(
@@ -43,7 +75,7 @@ async def run_embedded(
     contexts: Mapping[str, PluginContext],
     *,
     version: str,
-    announce: Callable[[str], None],
+    announce: Callable[[str], object],
 ) -> int:
     """Run the host and its cluster until stopped.
 
@@ -65,4 +97,14 @@ async def run_embedded(
             kubeconfig = write_kubeconfig(os.path.join(directory, "kubeconfig"), server.url)
             announce(f"An in-memory cluster listens on {server.url}; it is gone when this process ends. Try:")
             announce(f"  {kubectl_line(kubeconfig)}")
-            return await make_host(cluster, settings, plugins, contexts, version).run()
+            if any("commands" in plugin.hooks for plugin in plugins):
+                announce(f"prov-host's own commands reach it with --kubeconfig {kubeconfig}")
+            host = make_host(
+                cluster,
+                settings,
+                plugins,
+                contexts,
+                version,
+                clean_up=lambda: shutil.rmtree(directory, ignore_errors=True),
+            )
+            return await host.run()

@@ -243,6 +243,45 @@ async def test_embedded_runs_without_any_cluster_and_tells_how_to_reach_its_own(
     assert not Path(kubeconfig).exists()
 
 
+async def test_embedded_leaves_nothing_behind_when_it_is_told_to_end_twice(world: World, tmp_path: Path) -> None:
+    host = await world.start("--plugin", "good", "--embedded", KUBECONFIG="", TMPDIR=str(tmp_path), SLOW="20")
+    await host.says("Serving provisioner")
+    kubectl = [str(Path(sys.executable).with_name("kubectl")), *host.output.partition("kubectl ")[2].split()[:2]]
+    (tmp_path / "objects.yaml").write_text(
+        "{kind: StorageClass, apiVersion: storage.k8s.io/v1, metadata: {name: c}, provisioner: good.example.com/x}\n"
+        "---\n{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: slow}, spec: {storageClassName: c, "
+        "accessModes: [ReadWriteMany], resources: {requests: {storage: 1Mi}}}}\n"
+    )
+    created = await asyncio.create_subprocess_exec(
+        *kubectl, "create", "-f", str(tmp_path / "objects.yaml"), stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await created.wait() == 0
+
+    async def at_work() -> bool:
+        shown = await asyncio.create_subprocess_exec(
+            *kubectl, "get", "pvc", "slow", "--output=yaml", stdout=asyncio.subprocess.PIPE
+        )
+        return b"prov-host/provisioning" in (await shown.communicate())[0]
+
+    await until(at_work, lambda: "work")
+    assert len(list(tmp_path.glob("prov-host-embedded-*"))) == 1
+    host.process.send_signal(signal.SIGTERM)
+    await host.says("SIGTERM: finishing what runs")
+    host.process.send_signal(signal.SIGTERM)
+    assert await host.ends(5) == 1
+    assert "SIGTERM again: ending at once" in host.output
+    assert list(tmp_path.glob("prov-host-embedded-*")) == []
+
+
+async def test_json_logs_are_json_and_nothing_else(world: World) -> None:
+    host = await world.start("--plugin", "good", "--embedded", "--log-format", "json", KUBECONFIG="")
+    await host.says("Serving provisioner")
+    host.process.send_signal(signal.SIGTERM)
+    assert await host.ends() == 0
+    messages = [msgspec.json.decode(line)["message"] for line in host.output.splitlines()]
+    assert any("kubectl --kubeconfig /" in message for message in messages)
+
+
 async def test_the_demo_shows_claims_volumes_and_an_archive_within_ten_seconds(world: World, tmp_path: Path) -> None:
     began = time.monotonic()
     demo = await world.start("demo", str(tmp_path / "demo"))
