@@ -166,7 +166,7 @@ class ClaimPath:
         began = parts.clock.monotonic()
         try:
             result = await self._provision(claim, storage_class, unfinished)
-        except Exception:
+        except BaseException:
             self.intents.disown(claim.uid)  # whatever went wrong, the mark tells that something may exist
             raise
         if result is DONE:

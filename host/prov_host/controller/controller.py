@@ -269,7 +269,10 @@ class Controller:
         while (key := await queue.get()) is not None:
             try:
                 await work(key)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                    raise  # it is us who are to end, and not something that the item waited for
                 logger.exception("Provisioner %s: unexpected error at %s", self.name, key)
                 self._failed(key, f"{type(error).__name__}: {error}")
                 queue.retry(key)

@@ -815,6 +815,32 @@ async def test_a_bug_in_the_path_costs_one_item_and_no_worker(
     assert world.controller.status().failures[-1][2].startswith("ZeroDivisionError")
 
 
+@pytest.mark.parametrize("hook", ["provision", "delete"])
+async def test_a_hook_that_is_cancelled_from_within_costs_no_worker(scene: Scene, hook: str) -> None:
+    await scene.a_class()
+    backend = ScriptedBackend()
+    cancels = iter([True])
+
+    def cancelled(about: object) -> None:
+        if next(cancels, False):
+            raise asyncio.CancelledError
+
+    if hook == "provision":
+        backend.on_provision = cancelled
+    else:
+        backend.on_delete = cancelled
+    await scene.start(a_world(scene, backend, worker_threads=1))
+    await scene.a_claim()
+    await scene.settle()
+    await scene.advance(20)
+    assert len(await scene.volumes()) == 1
+    await delete_claim(scene)
+    await scene.advance(20)
+    assert await gone(scene)
+    assert await scene.volumes() == {}
+    assert backend.storage.assets == {}
+
+
 async def test_a_claim_that_was_given_up_carries_no_mark_unless_something_may_exist(scene: Scene) -> None:
     await scene.a_class()
     for error, marked in ((ProvisionError("no"), False), (InBackground("busy"), True)):
