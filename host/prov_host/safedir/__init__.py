@@ -5,12 +5,14 @@ Backends that keep one directory per volume share this package. It knows nothing
 * :mod:`~prov_host.safedir.names`: which names and paths are used at all;
 * :mod:`~prov_host.safedir.syscalls`: the system calls, as one object that tests replace;
 * :mod:`~prov_host.safedir.directory`: one open directory, and what may be done to its entries;
+* :mod:`~prov_host.safedir.moving`, :mod:`~prov_host.safedir.smallfiles`: renames that never replace, small files;
 * :mod:`~prov_host.safedir.removal`: removing whole trees.
 
 Since 0.1.
 """
 
-from prov_host.safedir.directory import Dir, NotADirectory, OtherFilesystem
+from prov_host.safedir.directory import Dir
+from prov_host.safedir.failures import NotADirectory, OtherFilesystem
 from prov_host.safedir.names import (
     MAX_NAME_BYTES,
     UnsafeName,

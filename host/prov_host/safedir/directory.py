@@ -19,26 +19,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from prov_host.safedir.failures import NotADirectory, OtherFilesystem, located
+from prov_host.safedir.moving import Rename, is_reservation
 from prov_host.safedir.names import check_name
+from prov_host.safedir.smallfiles import read_file, write_file
 from prov_host.safedir.syscalls import Entry, Mount, RealSys, Sys
 
-__all__ = ["Dir", "NotADirectory", "OtherFilesystem"]
+__all__ = ["Dir"]
 
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO that somebody put where we expect a file must not wait for a writer.
-_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
-_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-
-
-class NotADirectory(NotADirectoryError):
-    """Something on the way is no directory: a link, a file, a device. Since 0.1."""
-
-
-class OtherFilesystem(OSError):
-    """Something is mounted on the way, be it a part of the same file system. Since 0.1."""
 
 
 class Dir:
@@ -137,12 +127,13 @@ class Dir:
             FileNotFoundError: there is no such entry.
         """
         check_name(name)
-        try:
-            fd = self.sys.open(name, _READ if readable else _WALK, dir_fd=self._fd)
-        except OSError as error:
-            if error.errno in {errno.ENOTDIR, errno.ELOOP}:
-                raise NotADirectory(errno.ENOTDIR, self._what_instead(name), self.at(name)) from error
-            raise _located(error, self.at(name)) from error
+        with located(self.at(name)):
+            try:
+                fd = self.sys.open(name, _READ if readable else _WALK, dir_fd=self._fd)
+            except OSError as error:
+                if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+                    raise NotADirectory(errno.ENOTDIR, self._what_instead(name), self.at(name)) from error
+                raise
         try:
             if self.sys.fstat(fd).st_dev != self.device:
                 raise OtherFilesystem(errno.EXDEV, "another file system is mounted here", self.at(name))
@@ -194,12 +185,11 @@ class Dir:
     def lstat(self, name: str) -> os.stat_result | None:
         """An entry's attributes, not following links; None if there is none."""
         check_name(name)
-        try:
-            return self.sys.lstat(name, dir_fd=self._fd)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _located(error, self.at(name)) from error
+        with located(self.at(name)):
+            try:
+                return self.sys.lstat(name, dir_fd=self._fd)
+            except FileNotFoundError:
+                return None
 
     def is_dir(self, name: str) -> bool:
         """Whether an entry is there and is a directory (a link to one is not)."""
@@ -261,28 +251,24 @@ class Dir:
             OSError: also when the owner cannot be set.
         """
         check_name(name)
-        try:
+        with located(self.at(name)):
             self.sys.mkdir(name, 0o700, dir_fd=self._fd)
-        except OSError as error:
-            raise _located(error, self.at(name)) from error
-        made: Dir | None = None
-        try:
-            made = self.child(name)
-            if uid != -1 or gid != -1:
-                self.sys.fchown(made.fd, uid, gid)
-            # After chown, which clears set-id bits.
-            self.sys.fchmod(made.fd, mode)
-        except BaseException as error:
-            if made is not None:
-                made.close()
-            # Only an empty directory can be what was made here, and rmdir removes nothing else.
+            made: Dir | None = None
             try:
-                self.sys.rmdir(name, dir_fd=self._fd)
-            except OSError as cleaning:
-                error.add_note(f"and {self.at(name)} could not be removed again: {cleaning.strerror}")
-            if isinstance(error, OSError):
-                raise _located(error, self.at(name)) from error
-            raise
+                made = self.child(name)
+                if uid != -1 or gid != -1:
+                    self.sys.fchown(made.fd, uid, gid)
+                # After chown, which clears set-id bits.
+                self.sys.fchmod(made.fd, mode)
+            except BaseException as error:
+                if made is not None:
+                    made.close()
+                # Only an empty directory can be what was made here, and rmdir removes nothing else.
+                try:
+                    self.sys.rmdir(name, dir_fd=self._fd)
+                except OSError as cleaning:
+                    error.add_note(f"and {self.at(name)} could not be removed again: {cleaning.strerror}")
+                raise
         return made
 
     def ensure(self, name: str, mode: int) -> Dir:
@@ -300,10 +286,8 @@ class Dir:
         """Move an entry; replaces a file, or an empty directory by a directory. For private places."""
         check_name(name)
         check_name(new)
-        try:
+        with located(self.at(name), to.at(new)):
             self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-        except OSError as error:
-            raise _located(error, self.at(name), to.at(new)) from error
 
     def install(self, name: str, to: Dir, new: str, *, reserved: bool = False) -> None:
         """Move a directory to a place where nothing is, atomically; never replace anything.
@@ -324,41 +308,8 @@ class Dir:
         """
         check_name(name)
         check_name(new)
-        try:
-            try:
-                self.sys.rename_noreplace(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-                return
-            except OSError as error:
-                if error.errno == errno.EEXIST and reserved and to.is_reservation(new):
-                    self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-                    return
-                if error.errno not in _UNSUPPORTED:
-                    raise
-            self._install_by_reservation(name, to, new, reserved=reserved)
-        except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to.at(new)) from error
-            raise _located(error, self.at(name), to.at(new)) from error
-
-    def _install_by_reservation(self, name: str, to: Dir, new: str, *, reserved: bool) -> None:
-        # EINVAL is also the answer to "into itself", and a missing source must not leave a reservation behind.
-        self.sys.lstat(name, dir_fd=self._fd)
-        try:
-            self.sys.mkdir(new, 0o700, dir_fd=to.fd)
-        except FileExistsError:
-            if not (reserved and to.is_reservation(new)):
-                raise
-        try:
-            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                try:
-                    self.sys.rmdir(new, dir_fd=to.fd)
-                except OSError as cleaning:
-                    error.add_note(
-                        f"and the empty directory {to.at(new)} could not be removed again: {cleaning.strerror}"
-                    )
-            raise
+        with located(self.at(name), to.at(new)):
+            Rename(self.sys, self._fd, name, to.fd, new, reserved).directory()
 
     def move(self, name: str, to: Dir, new: str, *, reserved: bool = False) -> None:
         """Move any entry to a place where nothing is; never replace anything.
@@ -380,28 +331,14 @@ class Dir:
             return
         check_name(name)
         check_name(new)
-        try:
-            try:
-                self.sys.rename_noreplace(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-            except OSError as error:
-                if error.errno not in _UNSUPPORTED:
-                    raise
-                self._rename_file(name, to, new)
-        except FileExistsError as error:
-            here, there = self.lstat(name), to.lstat(new)
-            if not (reserved and here and there and here.st_ino == there.st_ino):
-                raise _located(error, self.at(name), to.at(new)) from error
-            self.unlink(name)
-        except OSError as error:
-            raise _located(error, self.at(name), to.at(new)) from error
+        with located(self.at(name), to.at(new)):
+            Rename(self.sys, self._fd, name, to.fd, new, reserved).other()
 
     def is_reservation(self, name: str) -> bool:
         """Whether an entry is an empty directory with mode 0700, as an interrupted :meth:`install` leaves it."""
-        found = self.lstat(name)
-        if found is None or not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o777 != 0o700:
-            return False
-        with self.child(name) as there:
-            return there.is_empty()
+        check_name(name)
+        with located(self.at(name)):
+            return is_reservation(self.sys, self._fd, name)
 
     def rmdir(self, name: str) -> bool:
         """Remove an empty directory.
@@ -410,25 +347,22 @@ class Dir:
             True if it was removed or is not there, False if something is in it.
         """
         check_name(name)
-        try:
-            self.sys.rmdir(name, dir_fd=self._fd)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                return False
-            raise _located(error, self.at(name)) from error
+        with located(self.at(name)):
+            try:
+                self.sys.rmdir(name, dir_fd=self._fd)
+            except FileNotFoundError:
+                return True
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                    return False
+                raise
         return True
 
     def unlink(self, name: str) -> None:
         """Remove a file or link; nothing happens if there is none."""
         check_name(name)
-        try:
+        with located(self.at(name)), suppress(FileNotFoundError):
             self.sys.unlink(name, dir_fd=self._fd)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _located(error, self.at(name)) from error
 
     # --- small files --------------------------------------------------------------------------------------------
 
@@ -446,26 +380,8 @@ class Dir:
             OSError: not a regular file, longer than `limit`, or not readable.
         """
         check_name(name)
-        try:
-            fd = self.sys.open(name, _READ_FILE, dir_fd=self._fd)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _located(error, self.at(name)) from error
-        try:
-            if not stat.S_ISREG(self.sys.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "is not a regular file", self.at(name))
-            data = b""
-            while len(data) <= limit and (more := self.sys.read(fd, limit + 1 - len(data))):
-                data += more
-        except OSError as error:
-            raise _located(error, self.at(name)) from error
-        finally:
-            with suppress(OSError):
-                self.sys.close(fd)
-        if len(data) > limit:
-            raise OSError(errno.EFBIG, f"is longer than {limit} bytes", self.at(name))
-        return data
+        with located(self.at(name)):
+            return read_file(self.sys, self._fd, name, limit)
 
     def write_file(self, name: str, data: bytes, *, temporary: str, replace: bool = True, mode: int = 0o600) -> None:
         """Write a small file so that readers see all of it or nothing, also after a crash.
@@ -481,51 +397,6 @@ class Dir:
             FileExistsError: it exists and `replace` is false.
         """
         check_name(name)
-        self.unlink(temporary)
-        try:
-            fd = self.sys.open(temporary, _NEW_FILE, mode, dir_fd=self._fd)
-            try:
-                rest = data
-                while rest:
-                    rest = rest[self.sys.write(fd, rest) :]
-                self.sys.fchmod(fd, mode)
-                self.sys.fsync(fd)
-            finally:
-                self.sys.close(fd)
-            if replace:
-                self.sys.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            else:
-                self._rename_file(temporary, self, name)
-        except BaseException as error:
-            try:
-                self.sys.unlink(temporary, dir_fd=self._fd)
-            except OSError as cleaning:
-                if cleaning.errno != errno.ENOENT:
-                    error.add_note(f"and {self.at(temporary)} could not be removed again: {cleaning.strerror}")
-            if isinstance(error, OSError):
-                raise _located(error, self.at(name)) from error
-            raise
-
-    def _rename_file(self, name: str, to: Dir, new: str) -> None:
-        """Rename what is no directory to where nothing is."""
-        try:
-            self.sys.link(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # No hard links here. Only somebody who makes the same name at this very moment can come between.
-            if to.lstat(new) is not None:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to.at(new)) from error
-            self.sys.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=to.fd)
-            return
-        self.sys.unlink(name, dir_fd=self._fd)
-
-
-def _located(error: OSError, path: str, other: str | None = None) -> OSError:
-    """The same error with the whole path in its words instead of the bare name the call was made with."""
-    if isinstance(error, NotADirectory | OtherFilesystem) or error.errno is None:
-        return error
-    located = OSError(error.errno, error.strerror, path, None, other)
-    for note in getattr(error, "__notes__", ()):
-        located.add_note(note)
-    return located
+        check_name(temporary)
+        with located(self.at(name)):
+            write_file(self.sys, self._fd, name, data, temporary=temporary, replace=replace, mode=mode)

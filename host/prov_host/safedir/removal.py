@@ -15,7 +15,8 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from prov_host.safedir.directory import Dir, NotADirectory
+from prov_host.safedir.directory import Dir
+from prov_host.safedir.failures import NotADirectory
 from prov_host.safedir.syscalls import Entry
 
 __all__ = ["MAX_DEPTH", "Removal", "remove_tree"]
