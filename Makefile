@@ -62,6 +62,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/provision.py $(if $(shell command -v go),--peer) $(BENCH_ARGS)
 	@$(BIN)/python bench/isolation.py
+	@$(BIN)/python bench/removal.py
 
 controlplane:
 	@command -v go >/dev/null || { echo "make controlplane needs Go (see the go line of tests/controlplane/go.mod for the version)"; exit 1; }
