@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 
 import msgspec
 
 from prov_host import Claim, Note
-from prov_host_nfs_subdir.exports import ExportAtWork
+from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.lifecycle import Archive, ArchiveError, archives_of, expired, remove_archive
 from prov_host_nfs_subdir.metrics import Metrics
 from prov_host_nfs_subdir.parents import staged_parent
-from prov_host_nfs_subdir.records import Owner, stem
+from prov_host_nfs_subdir.records import Owner, Released, stem
 from prov_host_nfs_subdir.share import ShareProblem
 from prov_host_nfs_subdir.trash import Trash
 
@@ -110,6 +111,8 @@ class Tidying:
                     stale[stem(owner.pv)] = owner.pv
             for name in staged - owned:
                 stale[name] = ""
+            week_ago = stamp(work.host.clock.now() - dt.timedelta(days=7))
+            Released.forget(share.private, week_ago, (one.name for one in work.host.volumes()))
             now = work.host.clock.monotonic()
             self._seen = {name: self._seen.get(name, now) for name in stale}
             for name, since in self._seen.items():

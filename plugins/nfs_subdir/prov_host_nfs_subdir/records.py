@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,18 @@ import msgspec
 
 from prov_host.safedir import Dir
 
-__all__ = ["ArchiveRecord", "Known", "Owner", "Owners", "Parents", "UnreadableRecord", "decode", "stem"]
+__all__ = [
+    "ArchiveRecord",
+    "Known",
+    "Owner",
+    "Owners",
+    "Parents",
+    "Released",
+    "UnreadableRecord",
+    "decode",
+    "owner_file",
+    "stem",
+]
 
 _LIMIT = 64 * 1024
 _SUFFIX = ".json"
@@ -72,6 +83,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retention: int = 0
     missing: int = 0
     leaving: str = ""
+    confirmed: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -118,6 +130,19 @@ class _Parent(msgspec.Struct, frozen=True):
 
     path: str
     inode: int
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """Whose directory was taken away, and when."""
+
+    pv: str
+    uid: str
+    when: str
+
+
+def owner_file(pv: str) -> str:
+    """The name of a volume's ownership record."""
+    return stem(pv) + _SUFFIX
 
 
 def stem(key: str) -> str:
@@ -248,6 +273,55 @@ class Owners:
             self._listed = now
             self._unreadable = tuple(unreadable)
             return list(self._known.values()), self._unreadable
+
+
+class Released:
+    """Notes that the directory of a volume which another program made was taken away from this share. Stateless.
+
+    Such a volume says nothing about the share it was made on. If its deletion is asked for again after a crash, this
+    note tells that it was here and is done with, and not that the wrong share is mounted.
+    """
+
+    _AREA = "released"
+
+    @classmethod
+    def note(cls, private: Dir, pv: str, uid: str, when: str) -> None:
+        """Write the note."""
+        name = stem(pv)
+        with private.ensure(cls._AREA, 0o700) as area:
+            area.write_file(name + _SUFFIX, encode(_Note(pv, uid, when)), temporary=name + ".tmp")
+
+    @classmethod
+    def noted(cls, private: Dir, pv: str, uid: str = "") -> bool:
+        """Whether there is a note about a volume; with its uid, about this very one."""
+        name = stem(pv) + _SUFFIX
+        try:
+            with private.walk((cls._AREA,)) as area:
+                data = area.read_file(name, limit=_LIMIT)
+                return data is not None and uid in {"", decode(data, _Note, area.at(name)).uid}
+        except FileNotFoundError:
+            return False
+
+    @classmethod
+    def forget(cls, private: Dir, before: str, known: Iterable[str]) -> None:
+        """Remove the notes that are older than a moment and about none of these volumes."""
+        needed = {stem(pv) + _SUFFIX for pv in known}
+        try:
+            area = private.child(cls._AREA)
+        except FileNotFoundError:
+            return
+        with area:
+            for name in area.names():
+                if name.endswith(_SUFFIX) and name not in needed and cls._is_older(area, name, before):
+                    area.unlink(name)
+
+    @staticmethod
+    def _is_older(area: Dir, name: str, before: str) -> bool:
+        try:
+            data = area.read_file(name, limit=_LIMIT)
+            return data is None or decode(data, _Note, area.at(name)).when < before
+        except UnreadableRecord:
+            return True
 
 
 class Parents:

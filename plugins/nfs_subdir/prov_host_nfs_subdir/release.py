@@ -31,7 +31,7 @@ from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX, foreign_area, in_archive
 from prov_host_nfs_subdir.parents import prune, staged_parent
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
-from prov_host_nfs_subdir.records import Owner, stem
+from prov_host_nfs_subdir.records import Owner, Released, stem
 from prov_host_nfs_subdir.share import PRIVATE, OpenShare
 from prov_host_nfs_subdir.sharing import is_left_over, is_released, others_at, shares, whose
 
@@ -112,7 +112,7 @@ def _release(case: _Case, *, archive: bool, trashed: Callable[[str], None]) -> R
     there = _look(case)
     if owner is None:
         if there is None:
-            return _absent(case)
+            return _proved_absent(case)
         owner = _prove_without_record(case, there, archive=archive)
         if owner is None:
             return _absent(case, "; another volume's directory is there by now")
@@ -155,6 +155,27 @@ def _look(case: _Case) -> os.stat_result | None:
             "is a symbolic link, which was not made here" if stat.S_ISLNK(there.st_mode) else "is no directory"
         )
     return there
+
+
+def _proved_absent(case: _Case) -> Removed:
+    """A volume without a record on the share, and nothing at its path: the share has to be proved by something else.
+
+    Raises:
+        DeleteError: nothing shows that this is the share the volume was on.
+    """
+    work, share, volume = case.work, case.share, case.volume
+    if (
+        not is_ours(volume)  # ours say which share they were made on
+        and not work.was_released(volume)
+        and not (volume.uid and Released.noted(share.private, volume.name, volume.uid))
+        and not work.share.is_evident(share, but=volume.name)
+    ):
+        raise case.refuse(
+            f"is not there, but nothing shows that the share at {share.root.path} (id {share.id}) is the one it was "
+            "on: no other volume of the cluster is there. If it is the right one, make the directory again, and it is "
+            "removed with its volume"
+        )
+    return _absent(case)
 
 
 def _absent(case: _Case, also: str = "") -> Removed:
@@ -272,6 +293,12 @@ def _trash_name(owner: Owner) -> str:
 def _forget(case: _Case, owner: Owner) -> None:
     """The directory has left: remove empty parents and, last, the record."""
     prune(case.share, case.parts, owner.missing or len(case.parts))
+    if owner.taken_over and case.volume.uid:
+        try:
+            Released.note(case.share.private, owner.pv, case.volume.uid, stamp(case.work.host.clock.now()))
+        except OSError as error:
+            if error.errno not in _FULL:  # without room it goes without
+                raise
     case.work.owners.remove(case.share.owners, owner.pv)
 
 
@@ -415,7 +442,7 @@ def _archive(case: _Case, owner: Owner) -> Removed:
 
 def _too_full(case: _Case, error: OSError) -> DeleteError:
     return DeleteError(
-        f"volume {case.volume.name}: {case.where} cannot be archived: {error.strerror} ({error.filename}), and an archive "
-        "needs room for a small record of where it came from. Make room with `prov-host archives prune`, or delete "
-        "files or volumes (policy delete needs no room); then it is tried again. The data is where it was"
+        f"volume {case.volume.name}: {case.where} cannot be archived: {error.strerror} ({error.filename}), and an "
+        "archive needs room for a small record of where it came from. Make room with `prov-host archives prune`, or "
+        "delete files or volumes (policy delete needs no room); then it is tried again. The data is where it was"
     )

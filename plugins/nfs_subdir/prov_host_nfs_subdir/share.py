@@ -6,13 +6,16 @@ operation the share is opened anew and proved:
 1. the mount point lies on a mounted NFS file system (unless ``plain_directory`` says that it need not);
 2. the *sentinel*, ``.prov-host/sentinel``, holds the root's id. Volumes record the id they were made on, and a share
    with another id is another share;
-3. on first sight of an id, the cluster's volumes must not all have been made on another one.
+3. on first sight of an id, the cluster's volumes must not all have been made on another one, and if they record no
+   id, because another program made them, at least one of them must be here.
 
 A share without a sentinel is taken into use only if nothing in the cluster says that it was in use before: no volume
-records an id, and of the volumes that another program made at least one has its directory here.
+records an id, and of the volumes that another program made at least one has its directory here. None of this is ever
+decided before the host knows the cluster's volumes: asking for them then raises.
 
 The private area holds ``owners/`` (ownership records), ``parents/`` (directories made to hold others), ``new/``
-(directories not in place yet) and ``trash/`` (directories not in place any more).
+(directories not in place yet), ``trash/`` (directories not in place any more) and ``released/`` (notes about volumes
+of other programs whose directories were taken away).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Self
 import msgspec
 
 from prov_host.safedir import Dir, NotADirectory, Sys
-from prov_host_nfs_subdir.records import decode, encode
+from prov_host_nfs_subdir.records import Released, decode, encode, owner_file, stem
 from prov_host_nfs_subdir.settings import Export
 
 __all__ = ["PRIVATE", "Evidence", "OpenShare", "Share", "ShareProblem"]
@@ -159,6 +162,7 @@ class Share:
         self._now = now
         self._evidence = evidence
         self._proved = ""
+        self._evident = ""
 
     def open(self, *, begin: bool = True) -> OpenShare:
         """Open and prove the share.
@@ -186,8 +190,8 @@ class Share:
                 self._may_begin(root, private, begin=begin)
                 private = private or root.ensure(PRIVATE, 0o700)
                 sentinel = self._read_sentinel(private) or self._write_sentinel(private)
-            self._check_known(root, sentinel)
             assert private is not None
+            self._check_known(root, private, sentinel)
             return OpenShare(root, private, sentinel)
         except BaseException:
             if private:
@@ -264,12 +268,7 @@ class Share:
                 + by_hand % self._new_id()
             )
         if evidence and not any(_is_there(root, one.parts) for one in evidence):
-            raise ShareProblem(
-                f"export {name!r}: the cluster has {len(evidence)} volumes here, for example {evidence[0].pv}, but "
-                f"none of their directories is at {mount}: this share is not mounted, empty, or another one. "
-                + by_hand
-                % self._new_id()
-            )
+            raise self._nothing_there(root, evidence)
         if not begin:
             raise _NotBegun(f"export {name!r}: {mount} is not in use yet")
 
@@ -286,16 +285,51 @@ class Share:
         logger.info("export %s: took %s into use as root %s", self.export.name, self.export.mount, sentinel.id)
         return sentinel.id
 
-    def _check_known(self, root: Dir, root_id: str) -> None:
+    def _nothing_there(self, root: Dir, evidence: Sequence[Evidence]) -> ShareProblem:
+        one = evidence[0]
+        return ShareProblem(
+            f"export {self.export.name!r}: the cluster has {len(evidence)} volumes here, for example {one.pv}, but "
+            f"none of their directories is at {root.path}: this share is not mounted, empty, or another one. If it is "
+            f"the right one, make the directory of one of them again, for example {root.at('/'.join(one.parts))}"
+        )
+
+    def is_evident(self, share: OpenShare, *, but: str) -> bool:
+        """Whether other volumes of the cluster show that a share is the right one.
+
+        Args:
+            share: the open share.
+            but: a volume that says nothing about itself.
+
+        Returns:
+            Whether another volume was made on it, or has its directory or its ownership record on it; this is
+            remembered, because the last of them goes some day.
+        """
+        evidence = [one for one in self._evidence() if one.pv != but]
+        return self._is_evident(share.root, share.private, share.id, evidence)
+
+    def _is_evident(self, root: Dir, private: Dir, root_id: str, evidence: Sequence[Evidence]) -> bool:
+        if self._evident == root_id:
+            return True
+        if any(one.root == root_id for one in evidence) or any(
+            _is_there(root, one.parts) or _has_record(private, one.pv) for one in evidence if not one.root
+        ):
+            self._evident = root_id
+            return True
+        return False
+
+    def _check_known(self, root: Dir, private: Dir, root_id: str) -> None:
         """On first sight of an id: volumes that were all made elsewhere say that this is the wrong share."""
         if root_id == self._proved:
             return
-        recorded = [one for one in self._evidence() if one.root]
+        evidence = self._evidence()
+        recorded = [one for one in evidence if one.root]
         if recorded and all(one.root != root_id for one in recorded):
             raise ShareProblem(
                 f"export {self.export.name!r}: the share at {root.path} has the id {root_id}, but volume "
                 f"{recorded[0].pv} was made on {recorded[0].root}: another share is mounted here"
             )
+        if evidence and not self._is_evident(root, private, root_id, evidence):
+            raise self._nothing_there(root, evidence)
         self._proved = root_id
 
 
@@ -310,4 +344,16 @@ def _is_there(root: Dir, parts: tuple[str, ...]) -> bool:
         with root.walk(parts[:-1]) as parent:
             return parent.is_dir(parts[-1])
     except (OSError, ValueError):
+        return False
+
+
+def _has_record(private: Dir, pv: str) -> bool:
+    """Whether the private area knows a volume: as an owner, as one that was released, or by what is in the trash."""
+    try:
+        with private.walk(("owners",)) as owners:
+            if owners.lstat(owner_file(pv)) is not None or Released.noted(private, pv):
+                return True
+        with private.walk(("trash",), readable=True) as trash:
+            return any(name.startswith(f"{stem(pv)}.") for name in trash.names())
+    except OSError:
         return False

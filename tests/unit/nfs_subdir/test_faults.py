@@ -144,7 +144,8 @@ def shape(rig: Rig) -> dict[str, str]:
     found = {}
     for path in sorted(rig.share.rglob("*")):
         name = str(path.relative_to(rig.share))
-        if re.match(r"\.prov-host/(owners|parents)/", name):
+        # A note about a volume that was taken over is left out where there is no room for it.
+        if re.match(r"\.prov-host/(owners|parents|released)(/|$)", name):
             continue
         name = re.sub(r"(trash/[0-9a-f]+)\.\d+", r"\1", name)
         status = path.lstat()

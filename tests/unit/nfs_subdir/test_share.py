@@ -6,16 +6,18 @@ import json
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from faulty_sys import FaultySys
 from nfs_rig import EXPORT, PROVISIONER, SERVER, Rig
-from prov_host import DeleteError, InBackground, ProvisionError
+from prov_host import DeleteError, InBackground, NotSynced, ProvisionError
 from prov_host.safedir import Mount
 from prov_host.testing.objects import make_claim
 from prov_host_nfs_subdir import lanes
+from prov_host_nfs_subdir.records import stem
 
 BY_NAME = {"pathPattern": "${.PVC.namespace}/${.PVC.name}"}
 
@@ -179,6 +181,137 @@ def test_a_share_with_none_of_the_go_provisioner_s_volumes_is_the_wrong_one(rig:
     with pytest.raises(ProvisionError, match="none of their directories"):
         rig.plugin.provision(rig.request(make_claim("other", "ns1")))
     (rig.share / "ns1" / "data").mkdir(parents=True)
+    rig.delete(volume)
+
+
+def another_share(rig: Rig) -> Path:
+    """A share that another host uses is mounted instead; returns where the right one is now."""
+    aside = rig.share.parent / "aside"
+    rig.share.rename(aside)
+    (rig.share / ".prov-host").mkdir(parents=True)
+    (rig.share / ".prov-host" / "sentinel").write_text('{"id": "another-share"}')
+    return aside
+
+
+def back(rig: Rig, aside: Path) -> None:
+    shutil.rmtree(rig.share)
+    aside.rename(rig.share)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("restart", [True, False])
+def test_another_share_is_never_already_deleted_for_the_go_provisioner_s_volumes_either(
+    rig: Rig, count: int, restart: bool
+) -> None:
+    volumes = [rig.without_record(rig.make("ns1", f"data{n}", BY_NAME)) for n in range(count)]
+    for volume in volumes:
+        rig.put(volume)
+    shutil.rmtree(rig.share / ".prov-host")
+    aside = another_share(rig)
+    if restart:
+        rig.start()
+    for hook in (rig.plugin.delete, rig.plugin.archive):
+        with pytest.raises(DeleteError, match=r"none of their directories|nothing shows"):
+            hook(volumes[0])
+    if restart:
+        with pytest.raises(ProvisionError, match="none of their directories"):
+            rig.plugin.provision(rig.request(make_claim("other", "ns1")))
+        assert "none of their directories" in rig.plugin.check()[0]
+        assert sorted(path.name for path in rig.share.iterdir()) == [".prov-host"]
+    back(rig, aside)
+    rig.start()
+    assert list(rig.plugin.check()) == []
+    for volume in volumes:
+        assert not rig.delete(volume).already_absent
+
+
+@pytest.mark.parametrize("proof", ["ours", "directory", "record"])
+def test_a_volume_of_the_go_provisioner_is_already_absent_where_others_prove_the_share(rig: Rig, proof: str) -> None:
+    volume, other = (rig.make("ns1", name, BY_NAME) for name in ("data", "other"))
+    volume = rig.without_record(volume)
+    rig.put(volume)
+    (rig.share / ".prov-host" / "owners" / f"{stem(volume.name)}.json").unlink()
+    rig.directory(volume).rmdir()
+    if proof != "ours":
+        rig.put(rig.without_record(other))
+    if proof == "record":
+        rig.directory(other).rmdir()
+    rig.start()
+    assert rig.plugin.delete(volume).already_absent
+    assert rig.plugin.archive(volume).already_absent
+
+
+def test_a_volume_of_the_go_provisioner_is_no_proof_of_itself(rig: Rig) -> None:
+    rig.drop(rig.make("x", "y"))  # the share is in use, and nobody of this cluster is on it
+    volume = rig.without_record(rig.make("ns1", "data", BY_NAME))
+    rig.drop(volume)
+    (rig.share / ".prov-host" / "owners" / f"{stem(volume.name)}.json").unlink()
+    rig.directory(volume).rmdir()
+    rig.start()
+    assert list(rig.plugin.check()) == []
+    rig.put(volume)
+    for hook in (rig.plugin.delete, rig.plugin.archive):
+        with pytest.raises(DeleteError, match=r"nothing shows.*make the directory again"):
+            hook(volume)
+    rig.directory(volume).mkdir()
+    assert not rig.delete(volume).already_absent
+
+
+@pytest.mark.parametrize("hook", ["delete", "archive"])
+def test_the_last_volume_of_the_go_provisioner_is_deleted_also_if_the_answer_was_lost(rig: Rig, hook: str) -> None:
+    volume = rig.without_record(rig.make("ns1", "data", BY_NAME))
+    rig.put(volume)
+    shutil.rmtree(rig.share / ".prov-host")
+    rig.start()
+    assert not getattr(rig.plugin, hook)(volume).already_absent
+    assert getattr(rig.plugin, hook)(volume).already_absent
+    rig.start()
+    assert list(rig.plugin.check()) == []
+    assert getattr(rig.plugin, hook)(volume).already_absent
+    # Its note goes some time after the volume's object.
+    notes = rig.share / ".prov-host" / "released"
+    rig.clock._move(8 * 86400)
+    rig.host.jobs["nfs_subdir leftovers on default"][1]()
+    assert len(list(notes.iterdir())) == 1
+    rig.drop(volume)
+    rig.host.jobs["nfs_subdir leftovers on default"][1]()
+    assert list(notes.iterdir()) == []
+
+
+# --- is it known what the cluster has ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_proved_before_the_host_knows_the_cluster(rig: Rig) -> None:
+    """A standby that looks too early must not take any share for the right one, nor remember that it did."""
+    volume = rig.make("ns1", "data", BY_NAME)
+    archive = rig.archive(rig.make("ns1", "old", {**BY_NAME, "archiveRetention": "1s"}))
+    aside = another_share(rig)
+    (rig.share / "data").mkdir()
+    before = rig.tree(private=True)
+    rig.start()
+    rig.host.caches_filled = False
+    assert rig.plugin.check()
+    for job in rig.host.jobs.values():
+        with suppress(NotSynced):
+            job[1]()
+    with pytest.raises(NotSynced):
+        rig.plugin.provision(rig.request(make_claim("other", "ns1")))
+    rig.host.caches_filled = True
+    assert "another share" in rig.plugin.check()[0]
+    with pytest.raises(ProvisionError, match="another share is mounted here"):
+        rig.plugin.provision(rig.request(make_claim("other", "ns1")))
+    assert rig.tree(private=True) == before
+    back(rig, aside)
+    rig.clock._move(86400)
+    rig.start()
+    rig.host.caches_filled = False
+    before = rig.tree(private=True)
+    for job in rig.host.jobs.values():
+        with suppress(NotSynced):
+            job[1]()
+    assert rig.tree(private=True) == before, "what may be in use is not removed"
+    assert archive.path
+    rig.host.caches_filled = True
     rig.delete(volume)
 
 
