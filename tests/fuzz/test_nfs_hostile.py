@@ -175,6 +175,7 @@ class Playground:
                 shutil.rmtree(there)
             else:
                 there.unlink(missing_ok=True)
+        shutil.rmtree(self.share / ".prov-host" / "trash", ignore_errors=True)
         for served in self.rig.plugin._served.values():
             served.work._reserved.clear()
 
@@ -328,10 +329,10 @@ def test_no_volume_gets_what_is_not_its_own(  # noqa: PLR0917
 
 def _put_back(playground: Playground, hook: str, top: str) -> None:
     area = playground.share if hook == "archive" else playground.share / ".prov-host" / "trash"
-    for path in area.iterdir():
-        if path.is_dir() and (hook == "delete" or (path.name.startswith("archived-") and path.name != "archived-x")):
-            (playground.share / f"{path.name}.json").unlink(missing_ok=True)
-            path.rename(playground.share / top)
+    inode = playground.inside[top].split()[2]
+    (moved,) = [path for path in area.iterdir() if str(path.lstat().st_ino) == inode]
+    (playground.share / f"{moved.name}.json").unlink(missing_ok=True)
+    moved.rename(playground.share / top)
 
 
 @settings(max_examples=2500, **QUICK)
