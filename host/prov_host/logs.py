@@ -12,6 +12,7 @@ from typing import TextIO
 
 import msgspec
 
+from prov_host.about import what_about
 from prov_host.output import running_plugin
 
 __all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
@@ -37,7 +38,11 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, plugin (in its threads), error. Since 0.1."""
+    """One JSON object per line: time, level, logger, message, what it is about, error.
+
+    What it is about: ``claim``, ``claim_uid``, ``class``, ``volume``, ``plugin`` and ``provisioner``, as far as they
+    are known. Since 0.1.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """See :meth:`logging.Formatter.format`."""
@@ -47,6 +52,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        entry.update(what_about())
         if plugin := running_plugin():
             entry["plugin"] = plugin
         if record.exc_info and record.exc_info[0] is not None:

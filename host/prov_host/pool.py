@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -61,7 +63,8 @@ class _Call:
     def __init__(self, key: str, what: str, function: Callable[[], Any], asked_at: float) -> None:
         self.key = key
         self.what = what
-        self.function: Callable[[], Any] | None = function
+        # In the caller's context, so that log lines of the hook say what it works on.
+        self.function: Callable[[], Any] | None = functools.partial(contextvars.copy_context().run, function)
         self.asked_at = asked_at
         self.started_at: float | None = None
         self.withdrawn = False

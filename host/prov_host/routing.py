@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import pluggy
 
+from prov_host.about import about
 from prov_host.clock import Clock
 from prov_host.errors import (
     DeleteError,
@@ -145,10 +146,12 @@ class Observers:
 
     def _work(self, plugin: Plugin, waiting: queue.Queue[Record | None]) -> None:
         while (record := waiting.get()) is not None:
-            try:
-                as_plugin(plugin.name, lambda r=record: plugin.own.observe(record=private_copy(r)))  # type: ignore[misc]
-            except BaseException as error:
-                logger.warning("%s: observe failed: %s", plugin.title, words_of(error), exc_info=error)
+            subject = {"claim": record.claim, "claim_uid": record.claim_uid, "class": record.class_name}
+            with about({**subject, "volume": record.volume, "provisioner": record.provisioner}):
+                try:
+                    as_plugin(plugin.name, lambda r=record: plugin.own.observe(record=private_copy(r)))  # type: ignore[misc]
+                except BaseException as error:
+                    logger.warning("%s: observe failed: %s", plugin.title, words_of(error), exc_info=error)
 
     def close(self) -> None:
         """End the threads once they have told what is queued. Idempotent."""

@@ -20,10 +20,11 @@ import asyncio
 import collections
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from prov_host.about import about, what_about
 from prov_host.clock import Clock
 from prov_host.controller.backend import Backend
 from prov_host.controller.claims import ClaimPath, Unfinished
@@ -32,6 +33,7 @@ from prov_host.controller.metrics import Metrics
 from prov_host.controller.options import ControllerOptions
 from prov_host.controller.parts import Kind, Parts, Result, default_volume_name
 from prov_host.controller.saving import SAVE_WORKERS
+from prov_host.controller.subjects import claim_subject, subject_words, volume_subject
 from prov_host.controller.volumes import VolumePath
 from prov_host.controller.workqueue import Limiter, WorkQueue
 from prov_host.kube.api import Api, Cache, EventSink
@@ -43,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 _RELEASE_WORKERS = 2
 _RECENT = 50
+
+
+_Subject = Callable[[str], Mapping[str, str]]
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,12 +214,12 @@ class Controller:
         threads = parts.options.worker_threads
         saver, intents = self.claim_path.saver, self.claim_path.intents
         for number in range(threads):
-            self._spawn(f"claims-{number}", self.claim_queue, self._work_on_claim)
-            self._spawn(f"volumes-{number}", self.volume_queue, self._work_on_volume)
+            self._spawn(f"claims-{number}", self.claim_queue, self._work_on_claim, self._claim_subject)
+            self._spawn(f"volumes-{number}", self.volume_queue, self._work_on_volume, self._volume_subject)
         for number in range(SAVE_WORKERS):
-            self._spawn(f"save-{number}", saver.queue, saver.process)
+            self._spawn(f"save-{number}", saver.queue, saver.process, self._volume_subject)
         for number in range(_RELEASE_WORKERS):
-            self._spawn(f"release-{number}", intents.queue, intents.process)
+            self._spawn(f"release-{number}", intents.queue, intents.process, self._claim_subject)
         logger.info("Serving provisioner %s with plugin %s, %d workers", self.name, parts.backend.plugin, threads)
 
     def stop_intake(self) -> None:
@@ -260,24 +265,35 @@ class Controller:
         self._workers = []
         return finished
 
-    def _spawn(self, name: str, queue: WorkQueue, work: Callable[[str], Awaitable[None]]) -> None:
-        worker = self._run_worker(queue, work)
+    def _spawn(self, name: str, queue: WorkQueue, work: Callable[[str], Awaitable[None]], subject: _Subject) -> None:
+        worker = self._run_worker(queue, work, subject)
         self._workers.append(asyncio.get_running_loop().create_task(worker, name=f"{self.name} {name}"))
 
-    async def _run_worker(self, queue: WorkQueue, work: Callable[[str], Awaitable[None]]) -> None:
+    def _claim_subject(self, uid: str) -> Mapping[str, str]:
+        unfinished = self.claim_path.in_progress.get(uid)
+        claim = self.parts.claims.by_uid(uid) or (unfinished.claim if unfinished else None)
+        return claim_subject(self.parts, uid, claim)
+
+    def _volume_subject(self, name: str) -> Mapping[str, str]:
+        volume = self.parts.volumes.get(name) or self.claim_path.saver.find(name)
+        return volume_subject(self.parts, name, volume)
+
+    async def _run_worker(self, queue: WorkQueue, work: Callable[[str], Awaitable[None]], subject: _Subject) -> None:
         """Hand one key after another to ``work``; nothing it raises ends the worker."""
         while (key := await queue.get()) is not None:
-            try:
-                await work(key)
-            except (Exception, asyncio.CancelledError) as error:
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-                    raise  # it is us who are to end, and not something that the item waited for
-                logger.exception("Provisioner %s: unexpected error at %s", self.name, key)
-                self._failed(key, f"{type(error).__name__}: {error}")
-                queue.retry(key)
-            finally:
-                queue.done(key)
+            with about(subject(key)):
+                try:
+                    await work(key)
+                except (Exception, asyncio.CancelledError) as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                        raise  # it is us who are to end, and not something that the item waited for
+                    words = subject_words(what_about(), key)
+                    logger.exception("Provisioner %s: unexpected error at %s%s", self.name, key, words)
+                    self._failed(key, f"{type(error).__name__}: {error}")
+                    queue.retry(key)
+                finally:
+                    queue.done(key)
 
     async def _work_on_claim(self, uid: str) -> None:
         if self._stopping:
@@ -293,21 +309,22 @@ class Controller:
 
     def _settle(self, queue: WorkQueue, key: str, result: Result, what: str, threshold: int) -> None:
         """What a result means for its key."""
+        words = subject_words(what_about(), key)
         if result.kind is Kind.WAIT:
-            logger.debug('%s "%s": %s', what, key, result.error)
+            logger.debug('%s "%s"%s: %s', what, key, words, result.error)
             queue.add_after(key, result.after)
             return
         if result.kind is not Kind.RETRY:
             if result.kind is Kind.STOP:
-                logger.info('%s "%s" is not worked on: %s', what, key, result.error)
+                logger.info('%s "%s"%s is not worked on: %s', what, key, words, result.error)
             queue.forget(key)
             return
-        logger.warning('error syncing %s "%s": %s', what, key, result.error)
+        logger.warning('error syncing %s "%s"%s: %s', what, key, words, result.error)
         claim = self.parts.claims.by_uid(key) if what == "claim" else None
         self._failed(f"{what} {claim.key if claim else key}", result.error)
         # A threshold of N gives N + 1 attempts; afterwards every change gives one more. As the reference.
         if threshold and queue.failures(key) >= threshold:
-            logger.error('Giving up %s "%s" after %d retries, until it changes', what, key, threshold)
+            logger.error('Giving up %s "%s"%s after %d retries, until it changes', what, key, words, threshold)
             if what == "claim":
                 self.claim_path.give_up(key)
             return

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import logging
 import threading
 import time
 from typing import Any
@@ -9,8 +12,9 @@ import msgspec
 import pytest
 
 from prov_host.embedded import Cluster
-from prov_host.errors import ConfigurationError
+from prov_host.errors import ConfigurationError, DeleteError, ProvisionError
 from prov_host.hookspecs import HostContext, hookimpl
+from prov_host.logs import JsonFormatter
 from prov_host.model import Record
 
 
@@ -119,6 +123,55 @@ async def test_pages_are_served_from_the_start_and_tell_what_is_wrong(start: Any
     code, text = await host.get("/")
     assert code == 200
     assert "plugin plugin0 (plugin0-dist 1.0)" in text
+
+
+async def test_log_lines_can_be_matched_to_claim_class_and_volume(start: Any, backend: Any) -> None:
+    class Failing(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def provision(self, request: Any) -> None:
+            logging.getLogger("my_plugin").warning("the hook's own words")
+            raise ProvisionError("no room")
+
+        @hookimpl
+        def delete(self, volume: Any) -> None:
+            raise DeleteError("in a bad mood")
+
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonFormatter())
+    logging.getLogger().addHandler(handler)
+    try:
+        host = await start(Failing())
+        await host.create_class("c", backend.name)
+        await host.create_claim("one", "c")
+        volume = {
+            "metadata": {"name": "old", "annotations": {"pv.kubernetes.io/provisioned-by": backend.name}},
+            "spec": {
+                "capacity": {"storage": "1Mi"},
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "c",
+                "persistentVolumeReclaimPolicy": "Delete",
+                "claimRef": {"namespace": "default", "name": "gone", "uid": "u-1"},
+                "nfs": {"server": "s", "path": "/old"},
+            },
+        }
+        await host._post("/api/v1/persistentvolumes", volume)
+        await host.until(lambda: "no room" in lines.getvalue() and "bad mood" in lines.getvalue(), "both failures")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    entries = [json.loads(line) for line in lines.getvalue().splitlines()]
+    (claim,) = [one for one in host.cluster.objects("persistentvolumeclaims") if one["metadata"]["name"] == "one"]
+    uid = claim["metadata"]["uid"]
+    own = {"plugin": "plugin0", "provisioner": "test.org/recording", "class": "c"}
+    about_claim = own | {"claim": "default/one", "claim_uid": uid, "volume": f"pvc-{uid}"}
+    about_volume = own | {"claim": "default/gone", "claim_uid": "u-1", "volume": "old"}
+    for words, fields in (
+        (f'error syncing claim "{uid}" (claim default/one, class c, volume pvc-{uid}): no room', about_claim),
+        ("the hook's own words", about_claim),
+        ('error syncing volume "old" (claim default/gone, class c): in a bad mood', about_volume),
+    ):
+        found = next(entry for entry in entries if entry["message"] == words)
+        assert {name: found.get(name) for name in fields} == fields
 
 
 async def test_recent_failures_are_shown(start: Any, backend: Any) -> None:

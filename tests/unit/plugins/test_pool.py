@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from prov_host.about import about, what_about
 from prov_host.clock import SystemClock
 from prov_host.errors import HookTimeout, PluginError
 from prov_host.pool import HookPool, call_limited
@@ -41,6 +42,16 @@ async def test_a_hook_answers_from_a_thread_of_the_pool(clock: FakeClock) -> Non
     pool = pool_of(clock)
     assert await pool.run("pv", "provision", lambda: threading.current_thread().name) == "hooks of slow #1"
     assert pool.active == 0
+
+
+async def test_a_hook_works_on_what_its_caller_works_on(clock: FakeClock) -> None:
+    pool = pool_of(clock, size=1)
+    with about({"claim": "default/a"}):
+        assert await pool.run("a", "provision", what_about) == {"claim": "default/a"}
+    with about({"claim": "default/b"}):
+        assert await pool.run("b", "provision", what_about) == {"claim": "default/b"}
+    assert await pool.run("c", "provision", what_about) == {}
+    pool.close()
 
 
 async def test_what_a_hook_raises_comes_out(clock: FakeClock) -> None:
