@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import os
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -24,6 +25,7 @@ from prov_host.pool import call_limited
 from prov_host.threads import count_by_plugin
 
 if TYPE_CHECKING:
+    from prov_host.host_options import HostSettings
     from prov_host.kube.session import SdkTransport
 
 __all__ = ["PluginCommands", "commands_of_plugins", "plugins"]
@@ -83,19 +85,32 @@ class _Context:
         return asyncio.run(_list_once(self._invocation, resource))
 
 
+def _kubeconfig(host: HostSettings) -> str:
+    """The kubeconfig for commands; that of the embedded cluster, if the settings say where it is; else ""."""
+    if host.kubeconfig or not host.embedded or not host.embedded_kubeconfig:
+        return host.kubeconfig
+    if os.path.exists(host.embedded_kubeconfig):
+        return host.embedded_kubeconfig
+    raise ConfigurationError(
+        f"the embedded cluster is not running: embedded-kubeconfig {host.embedded_kubeconfig} does not exist; start "
+        "prov-host with this configuration, or name another cluster with --kubeconfig"
+    )
+
+
 @contextlib.asynccontextmanager
 async def _session(invocation: Invocation) -> AsyncIterator[SdkTransport]:
     """The way to the cluster that commands ask; never to an embedded one of their own, which would be empty."""
     from prov_host.kube.session import load as load_session
 
     host = invocation.settings().host
-    ignored = host.embedded and not host.kubeconfig
+    kubeconfig = _kubeconfig(host)
+    ignored = host.embedded and not kubeconfig
     hint = (
         "commands start no embedded cluster; to ask that of a running prov-host, say --kubeconfig with the file that "
-        "it named when it started"
+        "it named when it started, or set embedded-kubeconfig"
     )
     try:
-        session = await load_session(host.kubeconfig, host.context)
+        session = await load_session(kubeconfig, host.context)
     except ConfigurationError as error:
         raise ConfigurationError(*error.problems, *([hint] if ignored else [])) from error
     try:

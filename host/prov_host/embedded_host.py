@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from prov_host.clock import SystemClock
 from prov_host.context import PluginContext
-from prov_host.embedded import Cluster, InProcessTransport, serve, write_kubeconfig
+from prov_host.embedded import EMBEDDED_NAME, Cluster, InProcessTransport, serve, write_kubeconfig
 from prov_host.ending import exit_now
+from prov_host.errors import ConfigurationError
 from prov_host.host import Host
 from prov_host.plugins import Plugin
 from prov_host.settings import Settings
@@ -92,19 +94,54 @@ async def run_embedded(
     On an event loop of the main thread. Since 0.1.
     """
     cluster = Cluster()
-    with tempfile.TemporaryDirectory(prefix="prov-host-embedded-") as directory:
+    with contextlib.ExitStack() as stack:
         async with serve(cluster) as server:
-            kubeconfig = write_kubeconfig(os.path.join(directory, "kubeconfig"), server.url)
+            # Also closed when the process is ended at once; twice does no harm.
+            kubeconfig = stack.enter_context(_kubeconfig(settings.host.embedded_kubeconfig, server.url))
             announce(f"An in-memory cluster listens on {server.url}; it is gone when this process ends. Try:")
             announce(f"  {kubectl_line(kubeconfig)}")
-            if any("commands" in plugin.hooks for plugin in plugins):
+            if any("commands" in plugin.hooks for plugin in plugins) and not settings.host.embedded_kubeconfig:
                 announce(f"prov-host's own commands reach it with --kubeconfig {kubeconfig}")
-            host = make_host(
-                cluster,
-                settings,
-                plugins,
-                contexts,
-                version,
-                clean_up=lambda: shutil.rmtree(directory, ignore_errors=True),
-            )
+            host = make_host(cluster, settings, plugins, contexts, version, clean_up=stack.close)
             return await host.run()
+
+
+@contextlib.contextmanager
+def _kubeconfig(path: str, url: str) -> Iterator[Path]:
+    """The cluster's kubeconfig while inside; no other file is ever replaced or removed."""
+    if not path:
+        with tempfile.TemporaryDirectory(prefix="prov-host-embedded-") as directory:
+            yield write_kubeconfig(os.path.join(directory, "kubeconfig"), url)
+        return
+    try:
+        if os.path.lexists(path) and not _is_ours(path):
+            raise ConfigurationError(
+                f"embedded-kubeconfig: {path} is there, and no embedded cluster's kubeconfig; name a file of its own"
+            )
+        written = write_kubeconfig(os.path.abspath(path), url).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"embedded-kubeconfig: cannot write {path}: {error.strerror or error}") from error
+    try:
+        yield Path(os.path.abspath(path))
+    finally:
+        with contextlib.suppress(OSError):
+            if Path(path).read_bytes() == written:  # not that of another process, started since
+                os.unlink(path)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=_Written)
+    except msgspec.MsgspecError:
+        return False
+    return [cluster.name for cluster in found.clusters] == [EMBEDDED_NAME]
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str = ""
+
+
+class _Written(msgspec.Struct):
+    """As much of a kubeconfig as says whose it is."""
+
+    clusters: list[_NamedCluster] = []

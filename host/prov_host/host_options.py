@@ -43,6 +43,9 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     embedded: Annotated[bool, _option("Run against an in-memory cluster of its own, on loopback; for trying out.")] = (
         False
     )
+    embedded_kubeconfig: Annotated[
+        str, _option("Where the embedded cluster's kubeconfig is while it runs; without one: a temporary file.")
+    ] = ""
     kubeconfig: Annotated[str, _option("The kubeconfig file; without one: in the cluster, or ~/.kube/config.")] = ""
     context: Annotated[str, _option("The kubeconfig's context; without one: its current context.")] = ""
     kube_api_qps: Annotated[float, _option("Requests per second to the API server in the long run; 0 is no limit.")] = (

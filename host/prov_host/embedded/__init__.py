@@ -11,7 +11,7 @@
 """
 
 from prov_host.embedded.cluster import Cluster
-from prov_host.embedded.http import Server, serve, write_kubeconfig
+from prov_host.embedded.http import EMBEDDED_NAME, Server, serve, write_kubeconfig
 from prov_host.embedded.inprocess import InProcessTransport
 
-__all__ = ["Cluster", "InProcessTransport", "Server", "serve", "write_kubeconfig"]
+__all__ = ["EMBEDDED_NAME", "Cluster", "InProcessTransport", "Server", "serve", "write_kubeconfig"]

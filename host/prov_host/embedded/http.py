@@ -21,9 +21,12 @@ from prov_host.embedded.failures import ApiFailure, ConnectionLost
 from prov_host.embedded.lists import WatchStream
 from prov_host.errors import ConfigurationError
 
-__all__ = ["Server", "serve", "write_kubeconfig"]
+__all__ = ["EMBEDDED_NAME", "Server", "serve", "write_kubeconfig"]
 
 logger = logging.getLogger(__name__)
+EMBEDDED_NAME = "prov-host-embedded"
+"""The cluster's name in the kubeconfigs that :func:`write_kubeconfig` writes."""
+
 _MAX_BODY = 3 * 1024 * 1024  # the real server's limit
 _SHUTDOWN_SECONDS = 0.5
 
@@ -138,7 +141,7 @@ def write_kubeconfig(path: str | os.PathLike[str], url: str) -> Path:
 
     Callable from any thread. Since 0.1.
     """
-    name = "prov-host-embedded"
+    name = EMBEDDED_NAME
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -273,6 +273,70 @@ async def test_embedded_leaves_nothing_behind_when_it_is_told_to_end_twice(world
     assert list(tmp_path.glob("prov-host-embedded-*")) == []
 
 
+ASKING_PLUGIN = """
+from prov_host import hookimpl
+
+class Plugin:
+    @hookimpl
+    def commands(self, group, context):
+        @group.command()
+        def claims():
+            print("claims:", *(claim.key for claim in context.claims()))
+"""
+
+
+async def test_commands_find_the_embedded_cluster_that_their_configuration_runs(world: World, tmp_path: Path) -> None:
+    (tmp_path / "asking_package.py").write_text(ASKING_PLUGIN)
+    (tmp_path / "asking_package-1.0.dist-info").mkdir()
+    (tmp_path / "asking_package-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: asking-package\nVersion: 1.0\n"
+    )
+    (tmp_path / "asking_package-1.0.dist-info" / "entry_points.txt").write_text(
+        "[prov_host]\nasking = asking_package:Plugin\n"
+    )
+    world.environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
+    kubeconfig, config = tmp_path / "its kubeconfig", tmp_path / "c.toml"
+    config.write_text(f'plugin = ["good", "asking"]\nembedded = true\nembedded-kubeconfig = "{kubeconfig}"\n')
+
+    early = await world.start("--config", str(config), "claims")
+    assert await early.ends() == 2
+    assert f"the embedded cluster is not running: embedded-kubeconfig {kubeconfig} does not exist" in early.output
+
+    host = await world.start("--config", str(config))
+    await host.says("Serving provisioner")
+    created = await asyncio.create_subprocess_exec(
+        *(str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(kubeconfig), "create", "-f", "-"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    await created.communicate(
+        b"{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: data}, spec: {storageClassName: c, "
+        b"accessModes: [ReadWriteMany], resources: {requests: {storage: 1Mi}}}}"
+    )
+    asked = await world.start("--config", str(config), "claims")
+    assert await asked.ends() == 0
+    assert asked.output == "claims: default/data\n"  # and not those of $KUBECONFIG
+    host.process.send_signal(signal.SIGTERM)
+    assert await host.ends() == 0
+    assert not kubeconfig.exists()
+
+
+async def test_an_embedded_clusters_kubeconfig_replaces_no_other_file(world: World, tmp_path: Path) -> None:
+    precious = tmp_path / "config"
+    precious.write_text("apiVersion: v1\n")
+    host = await world.start("--plugin", "good", "--embedded", "--embedded-kubeconfig", str(precious), KUBECONFIG="")
+    assert await host.ends() == 2
+    assert f"{precious} is there, and no embedded cluster's kubeconfig" in host.output
+    assert precious.read_text() == "apiVersion: v1\n"
+    write_kubeconfig(precious, "http://127.0.0.1:1")  # what a killed one has left
+    host = await world.start("--plugin", "good", "--embedded", "--embedded-kubeconfig", str(precious), KUBECONFIG="")
+    await host.says("Serving provisioner")
+    write_kubeconfig(precious, "http://127.0.0.1:2")  # another one was started since
+    host.process.send_signal(signal.SIGTERM)
+    assert await host.ends() == 0
+    assert "127.0.0.1:2" in precious.read_text()
+
+
 async def test_json_logs_are_json_and_nothing_else(world: World) -> None:
     host = await world.start("--plugin", "good", "--embedded", "--log-format", "json", KUBECONFIG="")
     await host.says("Serving provisioner")
