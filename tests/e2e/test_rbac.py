@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from harness.client import ApiClient, ApiError
+from harness.client import ApiClient, ApiError, wait_until
 from harness.controlplane import ControlPlane
 from harness.installation import Installation
 
@@ -28,17 +30,21 @@ def account_token(rbac_control_plane: ControlPlane) -> str:
     return rbac_control_plane.client.service_account_token("prov-host", "prov-host")
 
 
+def _installation(plane: ControlPlane, token: str, directory: Path) -> Installation:
+    return Installation(
+        "prov-host",
+        client=plane.client,
+        kubeconfig=plane.client.write_kubeconfig(directory / "kubeconfig", token=token, namespace="prov-host"),
+        directory=directory,
+        share=directory / "share",
+    )
+
+
 def test_the_roles_of_the_deployment_are_enough(
     rbac_control_plane: ControlPlane, account_token: str, tmp_path: Path
 ) -> None:
+    installation = _installation(rbac_control_plane, account_token, tmp_path)
     admin = rbac_control_plane.client
-    installation = Installation(
-        "prov-host",
-        client=admin,
-        kubeconfig=admin.write_kubeconfig(tmp_path / "kubeconfig", token=account_token, namespace="prov-host"),
-        directory=tmp_path,
-        share=tmp_path / "share",
-    )
     try:
         claims = dict.fromkeys(("one", "two", "three"), installation.create_class("delete", {"onDelete": "delete"}))
         with installation.host() as host:
@@ -54,6 +60,28 @@ def test_the_roles_of_the_deployment_are_enough(
         assert installation.lease_holder() == ""
         assert "403" not in host.log_text()
         assert "orbidden" not in host.log_text()
+    finally:
+        installation.clean()
+
+
+def test_with_these_roles_and_usual_leases_a_standby_takes_over_at_once(
+    rbac_control_plane: ControlPlane, account_token: str, tmp_path: Path
+) -> None:
+    installation = _installation(rbac_control_plane, account_token, tmp_path)
+    try:
+        with installation.host(name="first") as first:
+            holder = wait_until(installation.lease_holder, timeout=30, what="a holder of the lease")
+            with installation.host(name="second"):
+                began = time.monotonic()
+                first.signal(signal.SIGTERM)
+                wait_until(
+                    lambda: installation.lease_holder() not in {"", holder},
+                    timeout=20,
+                    interval=0.02,
+                    what="another holder of the lease",
+                )
+                assert time.monotonic() - began < 2.0, installation.report()
+                assert first.wait() == 0
     finally:
         installation.clean()
 
