@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import os
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from prov_host.clock import Clock
 from prov_host.safedir import RealSys
 
 CALLS = (
@@ -43,6 +45,46 @@ class QuickSys(RealSys):
 
     def fsync(self, fd: int) -> None:
         """Nothing."""
+
+
+class ServerClockSys(QuickSys):
+    """The file system notes changes by a clock that tests move, as an NFS server notes them by its own.
+
+    Args:
+        clock: tells the time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.ahead = dt.timedelta()
+        self._clock = clock
+        self._first = clock.now()
+        self._changed: dict[int, float] = {}
+
+    def _touch(self, inode: int) -> None:
+        self._changed[inode] = (self._clock.now() + self.ahead).timestamp()
+
+    def _seen(self, found: os.stat_result) -> os.stat_result:
+        changed = self._changed.get(found.st_ino, self._first.timestamp())
+        more = {"st_blocks": found.st_blocks, "st_blksize": found.st_blksize, "st_rdev": found.st_rdev}
+        return os.stat_result([*list(found)[:9], int(changed)], more)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return self._seen(super().fstat(fd))
+
+    def lstat(self, name: str, *, dir_fd: int) -> os.stat_result:
+        return self._seen(super().lstat(name, dir_fd=dir_fd))
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        super().fchmod(fd, mode)
+        self._touch(os.fstat(fd).st_ino)
+
+    def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        super().rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        self._touch(os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False).st_ino)
+
+    def rename_noreplace(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        super().rename_noreplace(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        self._touch(os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False).st_ino)
 
 
 class Crash(BaseException):

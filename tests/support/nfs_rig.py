@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from faulty_sys import QuickSys
+from faulty_sys import ServerClockSys
 from prov_host import Claim, Provisioned, ProvisionRequest, Removed, StorageClass, Volume
 from prov_host.model import ANN_RECORD
 from prov_host.safedir import Sys
@@ -29,10 +29,10 @@ class Rig:
 
     def __init__(self, share: Path) -> None:
         self.share = share
-        self.sys: Sys = QuickSys()
         self.settings: dict[str, Any] = {}
         self.environ = {"NFS_SERVER": SERVER, "NFS_PATH": EXPORT, "PROVISIONER_NAME": PROVISIONER}
         self.clock = FakeClock()
+        self.sys: Sys = ServerClockSys(self.clock)
         self.volumes: dict[str, Volume] = {}
         self.classes: list[StorageClass] = []
         self._ids = itertools.count(1)

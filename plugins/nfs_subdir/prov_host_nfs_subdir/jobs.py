@@ -1,77 +1,20 @@
-"""What the plugin does by itself, now and then, for one export: expire archives, tidy up after crashes."""
+"""What the plugin does by itself, now and then, for one export: tidy up after crashes."""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
 
-import msgspec
-
-from prov_host import Claim, Note
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
-from prov_host_nfs_subdir.lifecycle import Archive, ArchiveError, archives_of, expired, remove_archive
-from prov_host_nfs_subdir.metrics import Metrics
 from prov_host_nfs_subdir.parents import staged_parent
 from prov_host_nfs_subdir.records import Owner, Released, stem
 from prov_host_nfs_subdir.share import ShareProblem
-from prov_host_nfs_subdir.trash import Trash
 
-__all__ = ["Retention", "Tidying"]
+__all__ = ["Tidying"]
 
 logger = logging.getLogger(__name__)
 
 _TIDY_AFTER = 600.0
-
-
-class Retention:
-    """Removes the archives of one export whose time (``archiveRetention``) is over. One thread. Since 0.1."""
-
-    def __init__(self, work: ExportAtWork, trash: Trash, metrics: Metrics) -> None:
-        self._work = work
-        self._trash = trash
-        self._metrics = metrics
-
-    def run(self) -> None:
-        """Look once; each removal is logged, counted, and told in an event on the claim it came from."""
-        work = self._work
-        try:
-            share = work.share.open(begin=False)
-        except ShareProblem as error:
-            if not error.unused:
-                raise
-            return
-        with share:
-            archives = archives_of(work, share, work.host.volumes())
-            left = len(archives)
-            for archive in expired(archives, work.host.clock.now()):
-                try:
-                    name = remove_archive(work, share, archive)
-                except ArchiveError as error:
-                    logger.warning("export %s: expired archive stays: %s", work.name, error)
-                    continue
-                left -= 1
-                self._trash.add(name)
-                self._tell(archive)
-        self._metrics.archives.labels(work.name).set(left)
-
-    def _tell(self, archive: Archive) -> None:
-        work, record = self._work, archive.record
-        self._metrics.archives_expired.labels(work.name).inc()
-        path = work.export.source_path((archive.name,))
-        logger.info(
-            "export %s: removed archive %s of claim %s, volume %s, archived %s: kept for %d s as its class says",
-            work.name,
-            path,
-            archive.claim,
-            record.pv,
-            record.archived,
-            record.retention,
-        )
-        if record.claim:
-            metadata = {"namespace": record.namespace, "name": record.claim, "uid": record.claim_uid}
-            claim = msgspec.convert({"metadata": metadata}, Claim)
-            message = f"removed archive {path} of volume {record.pv}, archived {record.archived}: its time is over"
-            work.host.event(claim, Note("ArchiveExpired", message))
 
 
 class Tidying:

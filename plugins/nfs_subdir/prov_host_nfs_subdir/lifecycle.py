@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import msgspec
 
 from prov_host import Volume
-from prov_host.safedir import UnsafeName, check_new_name
+from prov_host.safedir import Dir, NotADirectory, OtherFilesystem, UnsafeName, check_new_name
+from prov_host_nfs_subdir.aging import Clocks, age_of
 from prov_host_nfs_subdir.archiving import list_archives, write_record
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.locating import parts_in, users
@@ -33,7 +34,6 @@ __all__ = [
     "Archive",
     "ArchiveError",
     "archives_of",
-    "expired",
     "find_archive",
     "remove_archive",
     "restore_to_claim",
@@ -55,11 +55,13 @@ class Archive:
         record: what its record says; only a name for archives without one.
         archived: when, or None if nothing tells.
         recorded: whether it has a record.
+        changed: when the directory or its record was changed last, by the share's clock; None if it is not there.
     """
 
     record: ArchiveRecord
     archived: dt.datetime | None
     recorded: bool
+    changed: dt.datetime | None = None
 
     @property
     def name(self) -> str:
@@ -89,11 +91,17 @@ def archives_of(work: ExportAtWork, share: OpenShare, volumes: Iterable[Volume])
     for record in list_archives(share.root, taken):
         moment = _moment(record.archived)
         recorded = bool(record.archived)
-        if moment is None and not recorded and (status := share.root.lstat(record.name)) is not None:
-            # A rename is the last thing that changed the inode of an archive nobody touched.
-            moment = dt.datetime.fromtimestamp(status.st_ctime, dt.UTC)
-        found.append(Archive(record, moment, recorded))
+        changed = _changed(share.root, record.name)
+        if moment is None and not recorded:
+            moment = changed
+        found.append(Archive(record, moment, recorded, changed))
     return sorted(found, key=lambda archive: (archive.archived or dt.datetime.min.replace(tzinfo=dt.UTC), archive.name))
+
+
+def _changed(root: Dir, name: str) -> dt.datetime | None:
+    """A rename is the last thing that changed the inode of an archive nobody touched; its record was written then."""
+    times = [found.st_ctime for each in (name, name + RECORD_SUFFIX) if (found := root.lstat(each)) is not None]
+    return dt.datetime.fromtimestamp(max(times), dt.UTC) if times else None
 
 
 def _moment(text: str) -> dt.datetime | None:
@@ -103,24 +111,13 @@ def _moment(text: str) -> dt.datetime | None:
         return None
 
 
-def expired(archives: Iterable[Archive], now: dt.datetime) -> list[Archive]:
-    """Those that their class lets expire and whose time is over; never one without a record or a readable time."""
-    return [
-        archive
-        for archive in archives
-        if archive.recorded
-        and archive.archived is not None
-        and archive.record.retention > 0
-        and (now - archive.archived).total_seconds() >= archive.record.retention
-    ]
-
-
 def select(
     archives: Sequence[Archive],
     now: dt.datetime,
     *,
     older_than: int | None,
     keep_last: int | None,
+    clocks: Clocks | None = None,
     unrecorded: bool = False,
 ) -> list[Archive]:
     """The archives that pruning would remove.
@@ -129,6 +126,7 @@ def select(
         archives: all of them, oldest first.
         now: the wall clock.
         older_than: seconds; None for any age.
+        clocks: this machine's and the share's, if both are to say how old an archive is; the smaller age counts.
         keep_last: how many of each claim are kept, the newest; None keeps none for their number.
         unrecorded: whether archives without a record count too; each of them counts as a claim of its own.
 
@@ -138,7 +136,7 @@ def select(
     kept: set[str] = set()
     if keep_last:
         groups: dict[str, list[str]] = defaultdict(list)
-        for archive in archives:
+        for archive in sorted(archives, key=lambda archive: -_seconds(archive, now, clocks)):
             groups[archive.claim or archive.name].append(archive.name)
         kept = {name for names in groups.values() for name in names[-keep_last:]}
     return [
@@ -147,8 +145,13 @@ def select(
         if archive.name not in kept
         and (archive.recorded or unrecorded)
         and archive.archived is not None
-        and (older_than is None or (now - archive.archived).total_seconds() >= older_than)
+        and (older_than is None or _seconds(archive, now, clocks) >= older_than)
     ]
+
+
+def _seconds(archive: Archive, now: dt.datetime, clocks: Clocks | None) -> float:
+    age = age_of(archive, clocks) if clocks else None
+    return age.seconds if age else (now - (archive.archived or now)).total_seconds()
 
 
 def remove_archive(work: ExportAtWork, share: OpenShare, archive: Archive) -> str:
@@ -168,12 +171,25 @@ def remove_archive(work: ExportAtWork, share: OpenShare, archive: Archive) -> st
     there = share.root.lstat(archive.name)
     if there is not None and archive.record.inode not in {0, there.st_ino}:
         raise ArchiveError(f"{share.root.at(archive.name)} is not the directory that was archived; it was not touched")
+    if there is not None:
+        _refuse_mounts(share.root, archive.name)
     name = f"{stem(archive.name)}.{work.new_id()}"
     if there is not None:
         share.root.rename(archive.name, share.trash, name)
     if archive.recorded:
         share.root.unlink(archive.name + RECORD_SUFFIX)
     return name
+
+
+def _refuse_mounts(root: Dir, name: str) -> None:
+    """What is mounted in an archive would be moved away from under its users."""
+    try:
+        with root.child(name, readable=False) as directory:
+            inside = directory.mounts_inside()
+    except (OtherFilesystem, NotADirectory) as error:
+        raise ArchiveError(f"{error.filename} {error.strerror}; it was not touched") from error
+    if inside:
+        raise ArchiveError(f"{inside[0].point} has a {inside[0].type} file system mounted; unmount that first")
 
 
 def find_archive(archives: Iterable[Archive], name: str) -> Archive:

@@ -18,6 +18,7 @@ class Metrics:
         size_bytes: size of the share.
         promised_bytes: sizes of all volumes together.
         archives: how many there are.
+        archives_in_doubt: archives that do not expire because the clocks contradict each other.
         archives_expired: archives removed because their time was over.
         removed_files: files and directories of deleted volumes that were removed.
         removal_failures: those that could not be removed, each time it was tried.
@@ -39,6 +40,9 @@ class Metrics:
         self.size_bytes = gauge("export_size_bytes", "Size of the share in bytes, as its file system tells.")
         self.promised_bytes = gauge("export_promised_bytes", "Sizes of all volumes on the export together.")
         self.archives = gauge("archives", "Archives on the export.")
+        self.archives_in_doubt = gauge(
+            "archives_in_doubt", "Archives that do not expire because clocks or times contradict each other."
+        )
         self.archives_expired = counter("archives_expired_total", "Archives removed because their time was over.")
         self.removed_files = counter("removed_files_total", "Files and directories of deleted volumes removed.")
         self.removal_failures = counter("removal_failures_total", "Files and directories that could not be removed.")

@@ -32,7 +32,7 @@ from prov_host_nfs_subdir.checking import Checker
 from prov_host_nfs_subdir.commands import add_commands
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.inventory import assets
-from prov_host_nfs_subdir.jobs import Retention, Tidying
+from prov_host_nfs_subdir.jobs import Tidying
 from prov_host_nfs_subdir.lanes import Lane, Late
 from prov_host_nfs_subdir.locating import locate
 from prov_host_nfs_subdir.metrics import Metrics
@@ -40,6 +40,7 @@ from prov_host_nfs_subdir.parameters import Parameters, read_parameters
 from prov_host_nfs_subdir.planning import plan
 from prov_host_nfs_subdir.provisioning import provision
 from prov_host_nfs_subdir.release import release
+from prov_host_nfs_subdir.retention import Retention
 from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings, read_exports
 from prov_host_nfs_subdir.share import ShareProblem
 from prov_host_nfs_subdir.tools import Tools

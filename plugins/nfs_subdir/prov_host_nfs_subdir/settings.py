@@ -98,6 +98,8 @@ class NfsSubdirSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         usage_interval: how often the size of volumes is measured, ``"0"`` for never.
         usage_rate: files looked at per second while measuring.
         retention_interval: how often expired archives are looked for.
+        retention_confirm: how long one process must have seen that an archive is due before it removes it: a wrong
+            wall clock that is set right within that time removes nothing.
     """
 
     mount: str = DEFAULT_MOUNT
@@ -119,6 +121,7 @@ class NfsSubdirSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     usage_interval: str = "1h"
     usage_rate: int = 2000
     retention_interval: str = "1h"
+    retention_confirm: str = "1h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,7 @@ def _overlap(first: str, second: str) -> bool:
 
 
 def _check_general(settings: NfsSubdirSettings, problems: list[str]) -> None:
-    for field in ("usage_interval", "retention_interval"):
+    for field in ("usage_interval", "retention_interval", "retention_confirm"):
         try:
             parse_duration(getattr(settings, field))
         except ValueError as error:
