@@ -26,6 +26,7 @@ from prov_host import (
     DeleteError,
     HostContext,
     InBackground,
+    Infeasible,
     Provisioned,
     ProvisionError,
     ProvisionRequest,
@@ -157,11 +158,15 @@ class HostpathPlugin:
     @hookimpl
     def provision(self, request: ProvisionRequest) -> Provisioned:
         """Make the volume's directory on this node."""
-        wanted = read_request(request)
-        name = directory_name(request)
         node = self._placement.node
-        if request.selected_node and request.selected_node != node:
-            raise Reschedule(f"this host serves {node}, and {request.selected_node} has none that answers")
+        try:
+            wanted = read_request(request)
+            name = directory_name(request)
+            if request.selected_node and request.selected_node != node:
+                raise Reschedule(f"this host serves {node}, and {request.selected_node} has none that answers")
+        except (Infeasible, Reschedule) as error:
+            self._undo(request.pv_name, error)
+            raise
         owner = Owner(
             pv_name=request.pv_name,
             name=name,
@@ -185,6 +190,28 @@ class HostpathPlugin:
                 raise InBackground(text) from error
             raise ProvisionError(text) from error
         return self._answer(storage.place, owner, wanted, identity)
+
+    def _undo(self, pv_name: str, why: Infeasible | Reschedule) -> None:
+        """Before saying that nothing can be made here: take back what an earlier call made.
+
+        Raises:
+            InBackground: that did not work yet, so the host has to ask again.
+        """
+        if any(volume.name == pv_name for volume in self._host.volumes()):
+            return  # saved by now: whoever deletes it asks for that
+        for storage in self._storages:
+            try:
+                with self._open(storage) as opened:
+                    owner = opened.owner(pv_name)
+                    if owner is not None:
+                        opened.throw_away(owner)
+            except UnusedError as error:
+                if self._recorded(storage.place):
+                    raise InBackground(f"{why}. What was made for it before is not cleared up yet: {error}") from error
+            except (StorageError, OSError) as error:
+                raise InBackground(
+                    f"{why}. What was made for it before is not cleared up yet: {words(error)}"
+                ) from error
 
     def _answer(self, place: Place, owner: Owner, wanted: Wanted, identity: str) -> Provisioned:
         path = f"{place.node_path}/{owner.name}"

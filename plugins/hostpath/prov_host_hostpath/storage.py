@@ -70,6 +70,7 @@ class Storage:
         self.place = place
         self._sys = sys or RealSys()
         self._ledger = Ledger()
+        self._proved = ""  # an identity that no volume speaks against
 
     def opened(
         self, *, recorded: Callable[[], frozenset[str]], first: bool = False
@@ -120,12 +121,21 @@ class Storage:
                 if root.lstat(PRIVATE) is None:
                     return self._lost(recorded())
                 with root.child(PRIVATE) as private:
-                    return self._lost(recorded()) if private.lstat("sentinel") is None else []
+                    if private.lstat("sentinel") is None:
+                        return self._lost(recorded())
+                    self._identity(private, recorded, first=False)
+                    return []
         except (StorageError, OSError) as error:
             return [words(error)]
 
     def _unused(self, known: frozenset[str]) -> UnusedError:
         return UnusedError("".join(self._lost(known)) or f"no volume was ever made in {self.place.path}")
+
+    def _other(self, identity: str, known: frozenset[str]) -> str:
+        return (
+            f"{self.place.path} is another storage ({identity}) than the one that the cluster's volumes were made on "
+            f"({', '.join(sorted(known))}); is the right disk mounted?"
+        )
 
     def _lost(self, known: frozenset[str]) -> list[str]:
         """A storage that has no identity must not be one that volumes were made on."""
@@ -155,6 +165,9 @@ class Storage:
         if data is not None:
             identity = data.decode("ascii", "replace").strip()
             if identity.isalnum():
+                if identity != self._proved and (known := recorded()) and identity not in known:
+                    raise StorageError(self._other(identity, known))
+                self._proved = identity
                 return identity
             raise StorageError(f"{private.at('sentinel')} is damaged; restore it from the volumes' records")
         if not first or recorded():

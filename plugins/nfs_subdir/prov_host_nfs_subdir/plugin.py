@@ -45,6 +45,7 @@ from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings, read_export
 from prov_host_nfs_subdir.share import ShareProblem
 from prov_host_nfs_subdir.tools import Tools
 from prov_host_nfs_subdir.trash import Trash
+from prov_host_nfs_subdir.undoing import undo
 from prov_host_nfs_subdir.usage import UsageMeter
 from prov_host_nfs_subdir.values import parse_duration
 
@@ -136,9 +137,16 @@ class NfsSubdirPlugin:
     @hookimpl
     def provision(self, request: ProvisionRequest) -> Provisioned:
         """See the hook."""
-        parameters = read_parameters(request.parameters)
-        served = self._served[self._choose(request, parameters).name]
-        wanted = plan(request, served.work.export, parameters)
+        fitting = self._fitting(request)
+        try:
+            parameters = read_parameters(request.parameters)
+            served = self._served[self._choose(request, parameters).name]
+            fitting = [served]
+            wanted = plan(request, served.work.export, parameters)
+        except Infeasible as error:
+            for one in fitting:
+                self._undo(one, request, error)
+            raise
         try:
             return served.lane.run("provision", request.pv_name, lambda: provision(served.work, wanted))
         except Late as error:
@@ -148,10 +156,29 @@ class NfsSubdirPlugin:
         except (ShareProblem, OSError, UnsafeName) as error:
             raise ProvisionError(f"claim {request.claim.key}: {describe(error, served.work.export)}") from error
 
+    def _undo(self, served: _Served, request: ProvisionRequest, why: Infeasible) -> None:
+        """Before a claim is called infeasible: take back what an earlier call made for it.
+
+        Raises:
+            InBackground: that did not work yet, so the host has to ask again.
+        """
+        pv = request.pv_name
+        try:
+            served.lane.run("undoing", pv, lambda: undo(served.work, pv, served.trash.add))
+        except (Late, DeleteError, ShareProblem, OSError, UnsafeName) as error:
+            raise InBackground(
+                f"{why}. Whether an earlier call left something for it is not cleared up yet: "
+                f"{describe(error, served.work.export)}"
+            ) from error
+
+    def _fitting(self, request: ProvisionRequest) -> list[_Served]:
+        """What serves a provisioner name."""
+        everything = list(self._served.values())
+        return [one for one in everything if request.provisioner in one.work.export.provisioners] or everything
+
     def _choose(self, request: ProvisionRequest, parameters: Parameters) -> Export:
         """The export a class is for."""
-        fitting = [export for export in self._exports if request.provisioner in export.provisioners]
-        fitting = fitting or list(self._exports)
+        fitting = [served.work.export for served in self._fitting(request)]
         if parameters.export:
             fitting = [export for export in fitting if export.name == parameters.export]
         if len(fitting) == 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prov_host import Infeasible, Provisioned, ProvisionError, Reschedule
+from prov_host import DeleteError, InBackground, Infeasible, NotSynced, Provisioned, ProvisionError, Reschedule
 from prov_host.testing import make_claim
 
 
@@ -226,3 +226,104 @@ def test_claims_that_come_at_once_do_not_overrun_a_directory_together(start: Any
         thread.join()
     assert sorted(outcomes) == ["made"] * 3 + ["no room"] * 5
     assert len([path for path in hostpath.root.iterdir() if path.name != ".prov-host"]) == 3
+
+
+# --- a claim that cannot be served leaves nothing, also if an earlier call made something for it ---------------------
+
+
+@pytest.mark.parametrize(
+    ("claim", "parameters", "node"),
+    [
+        ({}, {"mode": "0o888"}, "node-1"),
+        ({}, {"modee": "0777"}, "node-1"),
+        ({"spec": {"selector": {"matchLabels": {"a": "b"}}}}, {}, "node-1"),
+        ({"storage": "much"}, {}, "node-1"),
+        ({"access_modes": ["ReadWriteMany"]}, {}, "node-1"),
+        ({}, {}, "node-2"),
+    ],
+)
+@pytest.mark.parametrize("restart", [True, False])
+def test_what_was_made_is_removed_before_a_claim_is_refused_for_good(
+    start: Any, claim: dict[str, Any], parameters: dict[str, str], node: str, restart: bool
+) -> None:
+    hostpath = start()
+    uid = "11111111-0000-4000-8000-000000000001"
+    neighbour = hostpath.provision(make_claim("neighbour"))[2]
+    volume = hostpath.provision(make_claim("data", uid=uid))[2]
+    assert hostpath.path(volume).is_dir()
+    if restart:
+        hostpath = start()
+    with pytest.raises((Infeasible, Reschedule)):
+        hostpath.running.provision(hostpath.request(make_claim("data", uid=uid, **claim), parameters, node=node))
+    assert not hostpath.path(volume).exists()
+    assert hostpath.path(neighbour).is_dir()
+    assert len(list(hostpath.private("owners").iterdir())) == 1
+
+
+def test_a_saved_volume_is_not_undone(hostpath: Any) -> None:
+    _, _, volume = hostpath.provision(make_claim("data", uid="11111111-0000-4000-8000-000000000001"))
+    hostpath.host.known_volumes.append(volume)
+    with pytest.raises(Infeasible):
+        hostpath.running.provision(
+            hostpath.request(make_claim("data", uid="11111111-0000-4000-8000-000000000001"), {"modee": "1"})
+        )
+    assert hostpath.path(volume).is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the damage is made as root")
+def test_while_it_cannot_be_removed_the_host_has_to_ask_again(hostpath: Any) -> None:
+    claim = make_claim("data", uid="11111111-0000-4000-8000-000000000001")
+    _, _, volume = hostpath.provision(claim)
+    (record,) = hostpath.private("owners").iterdir()
+    good = record.read_bytes()
+    record.write_text("{")
+    bad = hostpath.request(claim, {"modee": "1"})
+    with pytest.raises(InBackground, match=r"modee.*not cleared up yet.*damaged"):
+        hostpath.running.provision(bad)
+    record.write_bytes(good)
+    with pytest.raises(Infeasible):
+        hostpath.running.provision(bad)
+    assert not hostpath.path(volume).exists()
+
+
+# --- the right disk ---------------------------------------------------------------------------------------------------
+
+
+def _another_disk(hostpath: Any) -> Path:
+    aside: Path = hostpath.root.with_name("aside")
+    hostpath.root.rename(aside)
+    (hostpath.root / ".prov-host").mkdir(parents=True, mode=0o700)
+    (hostpath.root / ".prov-host" / "sentinel").write_text("0123456789abcdef")
+    return aside
+
+
+def test_another_disk_than_the_one_volumes_were_made_on_gets_no_volume(start: Any) -> None:
+    hostpath = start()
+    _, _, volume = hostpath.provision()
+    _another_disk(hostpath)
+    hostpath = start()
+    hostpath.host.known_volumes.append(volume)
+    (problem,) = hostpath.plugin.check()
+    assert "another storage (0123456789abcdef)" in problem
+    assert volume.record["storage"] in problem
+    with pytest.raises(ProvisionError, match="another storage"):
+        hostpath.provision()
+    with pytest.raises(DeleteError, match="another storage"):
+        hostpath.running.delete(volume)
+    assert [path.name for path in hostpath.root.iterdir()] == [".prov-host"]
+
+
+def test_nothing_is_proved_before_the_host_knows_the_cluster(start: Any) -> None:
+    hostpath = start()
+    _, _, volume = hostpath.provision()
+    _another_disk(hostpath)
+    hostpath = start()
+    hostpath.host.known_volumes.append(volume)
+    hostpath.host.caches_filled = False
+    for look in (hostpath.plugin.check, hostpath.plugin.empty_trash, hostpath.plugin.measure, hostpath.provision):
+        with pytest.raises(NotSynced):
+            look()
+    hostpath.host.caches_filled = True
+    assert "another storage" in hostpath.plugin.check()[0]
+    with pytest.raises(ProvisionError, match="another storage"):
+        hostpath.provision()
