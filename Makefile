@@ -28,7 +28,7 @@ help:
 $(VENV)/.pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "prov-host needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV); on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "installing into $(VENV) ..."
+	@echo "installing into $(VENV): takes a minute or two the first time, and seconds from then on ..."
 	@$(PIP) install --quiet --upgrade 'pip>=25.1'  # --group
 	@touch $@
 

@@ -45,13 +45,14 @@ def test_the_wheel_has_the_three_packages_with_their_types_and_nothing_else(dist
     assert {name.split("/")[0] for name in names} == {*PACKAGES, "prov_host-0.1.0.dist-info"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
     assert [name for name in names if "__pycache__" in name] == []
+    assert "prov_host-0.1.0.dist-info/licenses/LICENSE" in names
 
 
 def test_the_source_distribution_has_what_its_tests_need(dist: Path) -> None:
     (source,) = dist.glob("*.tar.gz")
     with tarfile.open(source) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
-    assert {"Makefile", "README.md", "tests/conftest.py", "deploy/Dockerfile"} <= names
+    assert {"Makefile", "README.md", "LICENSE", "tests/conftest.py", "deploy/Dockerfile"} <= names
     assert [name for name in names if name.startswith((".venv", ".git/"))] == []
 
 

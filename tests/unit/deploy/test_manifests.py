@@ -124,6 +124,7 @@ def test_the_image_is_built_from_everything_the_wheel_is_made_of() -> None:
     needed = [
         "pyproject.toml",
         project["project"]["readme"],
+        *project["project"]["license-files"],
         *project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"],
     ]
     assert [path for path in needed if not any(Path(path).is_relative_to(source) for source in copied)] == []
