@@ -88,12 +88,13 @@ def read_record(root: Dir, name: str) -> ArchiveRecord | None:
 def list_archives(root: Dir, taken: Container[str] = ()) -> Iterator[ArchiveRecord]:
     """The archives in a root, sorted by name; those without a usable record have only a name and an inode.
 
-    A directory whose name begins like an archive's counts only with a record, or if its name ends as those of the Go
-    provisioner do and it is not taken: a namespace may be called ``archived-x``.
+    A directory whose name begins like an archive's is one, with a record or without (the Go provisioner writes none,
+    and its names end in whatever the volume's directory was called), unless it is taken: a namespace may be called
+    ``archived-x``.
 
     Args:
         root: the share's root.
-        taken: names in the root that volumes use, or have their directories in.
+        taken: names in the root that volumes use, or have their directories in, or that were made to hold some.
     """
     for entry in sorted(root.entries(), key=lambda entry: entry.name):
         if entry.name in taken or not entry.is_dir or not entry.name.startswith(ARCHIVE_PREFIX):
@@ -105,5 +106,6 @@ def list_archives(root: Dir, taken: Container[str] = ()) -> Iterator[ArchiveReco
             record = ArchiveRecord(name=entry.name)
         if record is not None:
             yield record if record.name == entry.name else ArchiveRecord(name=entry.name)
-        elif match := _GO_ARCHIVE.fullmatch(entry.name):
-            yield ArchiveRecord(name=entry.name, pv=match[1])
+        else:
+            match = _GO_ARCHIVE.fullmatch(entry.name)
+            yield ArchiveRecord(name=entry.name, pv=match[1] if match else "")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prov_host import Asset
 from prov_host_nfs_subdir.archiving import list_archives
 from prov_host_nfs_subdir.exports import ExportAtWork
-from prov_host_nfs_subdir.records import Owner
+from prov_host_nfs_subdir.records import Owner, Parents
 from prov_host_nfs_subdir.share import OpenShare, ShareProblem
 
 __all__ = ["assets", "in_place"]
@@ -42,7 +42,7 @@ def assets(work: ExportAtWork) -> Iterator[Asset]:
     server = work.export.server
     with share:
         seen: set[str] = set()
-        taken: set[str] = set()
+        taken = {parts[0] for parts, _inode in Parents.all(share.parents)}
         for owner in work.owners.all(share.owners):
             if not isinstance(owner, Owner):
                 continue

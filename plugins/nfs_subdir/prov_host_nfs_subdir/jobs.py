@@ -6,9 +6,11 @@ import datetime as dt
 import logging
 
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
+from prov_host_nfs_subdir.findings import inode_at, is_young
 from prov_host_nfs_subdir.parents import staged_parent
 from prov_host_nfs_subdir.records import Owner, Released, stem
-from prov_host_nfs_subdir.share import ShareProblem
+from prov_host_nfs_subdir.restored import forget_restored, restored
+from prov_host_nfs_subdir.share import OpenShare, ShareProblem
 
 __all__ = ["Tidying"]
 
@@ -56,6 +58,7 @@ class Tidying:
                 stale[name] = ""
             week_ago = stamp(work.host.clock.now() - dt.timedelta(days=7))
             Released.forget(share.private, week_ago, (one.name for one in work.host.volumes()))
+            self._forget_restored(share)
             now = work.host.clock.monotonic()
             self._seen = {name: self._seen.get(name, now) for name in stale}
             for name, since in self._seen.items():
@@ -67,3 +70,9 @@ class Tidying:
                 logger.info(
                     "export %s: removed %s, left by a provisioning that was given up", work.name, share.new.at(name)
                 )
+
+    def _forget_restored(self, share: OpenShare) -> None:
+        """Notes about restored directories that are not there any more, or not yet for too long."""
+        for note in restored(share.restored):
+            if inode_at(share, note.parts) != note.inode and not is_young(self._work, note.restored):
+                forget_restored(share.restored, note)

@@ -2,8 +2,7 @@
 
 Each step can be repeated after a crash. Removing moves the directory to the trash before its record goes; bringing one
 back moves the directory, or its entries one by one, to where nothing is, before the record goes. Archives that the Go
-provisioner made have no record: they are listed and can be brought back, and are only removed when asked for
-expressly.
+provisioner made have no record: they are listed and can be brought back, and are only removed when they are named.
 """
 
 from __future__ import annotations
@@ -12,21 +11,32 @@ import datetime as dt
 import errno
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from prov_host import Volume
-from prov_host.safedir import Dir, NotADirectory, OtherFilesystem, UnsafeName, check_new_name
+from prov_host.safedir import (
+    Dir,
+    NotADirectory,
+    OtherFilesystem,
+    UnsafeName,
+    check_new_name,
+    normalize_absolute,
+    relative_parts,
+)
 from prov_host_nfs_subdir.aging import Clocks, age_of
 from prov_host_nfs_subdir.archiving import list_archives, write_record
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.locating import parts_in, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX
 from prov_host_nfs_subdir.parents import first_missing, open_parent, prune
-from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
-from prov_host_nfs_subdir.records import ArchiveRecord, Owner, stem
+from prov_host_nfs_subdir.pattern import RESERVED_PREFIX, is_servers_own
+from prov_host_nfs_subdir.printing import plain
+from prov_host_nfs_subdir.records import ArchiveRecord, Owner, Parents, stem
+from prov_host_nfs_subdir.restored import Restored, remember_restored
+from prov_host_nfs_subdir.settings import Export
 from prov_host_nfs_subdir.share import OpenShare
 from prov_host_nfs_subdir.sharing import others_at, whose
 
@@ -35,6 +45,7 @@ __all__ = [
     "ArchiveError",
     "archives_of",
     "find_archive",
+    "parts_of_target",
     "remove_archive",
     "restore_to_claim",
     "restore_to_path",
@@ -87,6 +98,7 @@ def archives_of(work: ExportAtWork, share: OpenShare, volumes: Iterable[Volume])
     """
     taken = {owner.parts[0] for owner in work.owners.all(share.owners) if isinstance(owner, Owner)}
     taken |= {parts[0] for volume in volumes if (parts := parts_in(work.export, volume))}
+    taken |= {parts[0] for parts, _inode in Parents.all(share.parents)}
     found = []
     for record in list_archives(share.root, taken):
         moment = _moment(record.archived)
@@ -118,7 +130,7 @@ def select(
     older_than: int | None,
     keep_last: int | None,
     clocks: Clocks | None = None,
-    unrecorded: bool = False,
+    names: Collection[str] = (),
 ) -> list[Archive]:
     """The archives that pruning would remove.
 
@@ -128,7 +140,8 @@ def select(
         older_than: seconds; None for any age.
         clocks: this machine's and the share's, if both are to say how old an archive is; the smaller age counts.
         keep_last: how many of each claim are kept, the newest; None keeps none for their number.
-        unrecorded: whether archives without a record count too; each of them counts as a claim of its own.
+        names: only these, if any are given. Archives without a record are only removed when they are named; each of
+            them counts as a claim of its own.
 
     Returns:
         Those that are old enough and not among the last of their claim.
@@ -143,7 +156,7 @@ def select(
         archive
         for archive in archives
         if archive.name not in kept
-        and (archive.recorded or unrecorded)
+        and (archive.name in names if names else archive.recorded)
         and archive.archived is not None
         and (older_than is None or _seconds(archive, now, clocks) >= older_than)
     ]
@@ -207,7 +220,37 @@ def find_archive(archives: Iterable[Archive], name: str) -> Archive:
         return found[0]
     if not found:
         raise ArchiveError(f"there is no archive {name!r}; `prov-host archives list` shows all")
-    raise ArchiveError(f"{name!r} could be {', '.join(archive.name for archive in found)}; give the whole name")
+    lines = "".join(f"\n  {plain(archive.name)}" for archive in found)
+    raise ArchiveError(f"{plain(name)!r} could be {len(found)} archives; give the whole name of one:{lines}")
+
+
+def parts_of_target(export: Export, path: str) -> tuple[str, ...]:
+    """Where to restore to, as people write it.
+
+    Args:
+        export: the export.
+        path: relative to its root, or absolute as the server has it.
+
+    Returns:
+        At least one name.
+
+    Raises:
+        ArchiveError: it is the root, or an absolute path that is not below it.
+    """
+    parts: tuple[str, ...] | None = tuple(part for part in path.split("/") if part)
+    if path.startswith("/"):
+        try:
+            normal = normalize_absolute(path)
+        except UnsafeName as error:
+            raise ArchiveError(str(error)) from error
+        parts = next((below for root in export.roots if (below := relative_parts(normal, root)) is not None), None)
+        if parts is None:
+            raise ArchiveError(
+                f"{path} is not below the export's path, {export.path}; give a path below it, or a relative one"
+            )
+    if not parts:
+        raise ArchiveError("the root itself cannot be restored to; give a path below it")
+    return parts
 
 
 def restore_to_path(
@@ -234,7 +277,9 @@ def restore_to_path(
             check_new_name(part)
     except UnsafeName as error:
         raise ArchiveError(str(error)) from error
-    if parts[0].startswith(ARCHIVE_PREFIX) or any(part.casefold().startswith(RESERVED_PREFIX) for part in parts):
+    if parts[0].casefold().startswith(ARCHIVE_PREFIX) or any(
+        part.casefold().startswith(RESERVED_PREFIX) or is_servers_own(part) for part in parts
+    ):
         raise ArchiveError(f"{where} is reserved; choose another path")
     if used := users(work.export, volumes, parts, but=""):
         raise ArchiveError(f"{where} is used by volume {used[0].volume.name} of claim {used[0].volume.claim_key}")
@@ -243,6 +288,11 @@ def restore_to_path(
     missing = first_missing(share, parts)
     _refuse_taken(share, parts, where, going_on=archive.record.restoring_to == where)
     going_on = _begin_restore(share, archive, where)
+    if (there := share.root.lstat(archive.name)) is not None:
+        note = Restored(
+            path="/".join(parts), inode=there.st_ino, restored=stamp(work.host.clock.now()), archive=archive.record
+        )
+        remember_restored(share.restored, note)
     try:
         with open_parent(share, f"restore {archive.name}", parts, missing) as parent:
             share.root.install(archive.name, parent, parts[-1], reserved=going_on)

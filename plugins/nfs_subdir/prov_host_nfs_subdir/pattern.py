@@ -23,13 +23,15 @@ from dataclasses import dataclass
 from prov_host import Claim, Infeasible
 from prov_host.safedir import UnsafeName, check_new_name
 
-__all__ = ["RESERVED_PREFIX", "Pattern", "check_names", "parse"]
+__all__ = ["RESERVED_PREFIX", "Pattern", "check_names", "is_servers_own", "parse"]
 
 RESERVED_PREFIX = ".prov-host"
 """Names that begin so are ours, in any case and at any depth."""
 
 # Directories that file servers or this kernel's NFS client put into a share: snapshots hold everyone's data.
-_SERVERS_OWN = frozenset({".snapshot", ".snapshots", "~snapshot", ".zfs", "lost+found", "#recycle", "@eadir"})
+_SERVERS_OWN = frozenset(
+    {".snapshot", ".snapshots", "~snapshot", "#snapshot", ".zfs", "lost+found", "#recycle", "@recycle", "@eadir"}
+)
 _MAX_PATTERN = 4096
 _MAX_NESTING = 4
 _TOKENS = "${.PVC.namespace}, ${.PVC.name}, ${.PVC.labels.KEY}, ${.PVC.annotations.KEY} and ${.PV.name}"
@@ -130,8 +132,14 @@ def check_names(names: list[str] | tuple[str, ...], who: str) -> None:
             raise Infeasible(
                 f"{who}: names that begin with {RESERVED_PREFIX!r} are reserved, but the path has {name!r}"
             )
-        if folded in _SERVERS_OWN or folded.startswith(".nfs0"):
+        if is_servers_own(name):
             raise Infeasible(f"{who}: the name {name!r} belongs to the file server, choose another")
+
+
+def is_servers_own(name: str) -> bool:
+    """Whether a name is one that file servers, or NFS clients, make for themselves."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return folded in _SERVERS_OWN or folded.startswith(".nfs0")
 
 
 class _Values:

@@ -159,7 +159,8 @@ def _owner(
         provisioner=wanted.request.provisioner,
         created=stamp(work.host.clock.now()),
         capacity=wanted.size,
-        policy=wanted.request.policy,
+        # Whoever removes a volume that is to be retained leaves its directory there on purpose.
+        policy="retain" if wanted.request.storage_class.reclaim_policy == "Retain" else wanted.request.policy,
         adopted=adopted,
         shared=wanted.parameters.adopt,
         retention=wanted.parameters.retention or 0,

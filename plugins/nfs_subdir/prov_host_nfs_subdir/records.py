@@ -63,6 +63,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         retention: seconds to keep its archive, 0 for ever.
         missing: the depth from which on its parents were missing or ours; 0 for none.
         leaving: the name of the archive that it is being moved to.
+        confirmed: a person has confirmed that it is this volume's, whose own record in the cluster is lost.
     """
 
     pv: str

@@ -135,6 +135,11 @@ class OpenShare:
         """Directories that are not in place any more."""
         return self._area("trash")
 
+    @property
+    def restored(self) -> Dir:
+        """Notes about archives that were brought back to a path of their own."""
+        return self._area("restored")
+
 
 class Share:
     """One export's mount; opens and proves it. Any thread. Since 0.1.

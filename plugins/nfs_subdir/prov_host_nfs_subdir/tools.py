@@ -16,6 +16,7 @@ from prov_host.safedir import Sys, remove_tree
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.settings import NfsSubdirSettings, read_exports
 from prov_host_nfs_subdir.share import OpenShare, ShareProblem
+from prov_host_nfs_subdir.unmatched import UnmatchedVolumes
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -39,7 +40,7 @@ class _Wall:
 
 
 class _Cluster:
-    """The host as far as the exports' work needs one: the volumes, read once."""
+    """The host as far as the exports' work needs one: what the cluster has, read once."""
 
     plugin = "nfs_subdir"
     node_name = ""
@@ -48,6 +49,8 @@ class _Cluster:
     def __init__(self, context: CommandContext) -> None:
         self._context = context
         self._volumes: tuple[Volume, ...] | None = None
+        self._claims: tuple[Claim, ...] | None = None
+        self._classes: tuple[StorageClass, ...] | None = None
         self.clock: Clock = _Wall()
 
     def synced(self) -> bool:
@@ -59,10 +62,14 @@ class _Cluster:
         return self._volumes
 
     def claims(self) -> tuple[Claim, ...]:
-        return self._context.claims()
+        if self._claims is None:
+            self._claims = self._context.claims()
+        return self._claims
 
     def storage_classes(self) -> tuple[StorageClass, ...]:
-        return self._context.storage_classes()
+        if self._classes is None:
+            self._classes = self._context.storage_classes()
+        return self._classes
 
     def event(self, regarding: Claim | Volume, note: Note) -> None:
         """Commands tell on the terminal."""
@@ -94,9 +101,17 @@ class Tools:
         """The wall clock."""
         return self._cluster.clock.now()
 
+    def cluster(self) -> str:
+        """Which cluster that is, for people."""
+        return self._context.cluster()
+
     def volumes(self) -> tuple[Volume, ...]:
         """All volumes of the cluster."""
         return self._cluster.volumes()
+
+    def elsewhere(self) -> UnmatchedVolumes:
+        """Its volumes that are on none of the configured exports."""
+        return UnmatchedVolumes([work.export for work in self.exports()], self.volumes())
 
     def exports(self, name: str | None = None) -> list[ExportAtWork]:
         """The configured exports, or the one of that name.
