@@ -134,6 +134,7 @@ class Host:
         self.web: WebServer | None = None
         self.stores = Stores.empty()
         self._not_synced = {"claims", "volumes", "classes"}
+        self._reflectors: dict[str, Reflector[Any]] = {}
         self._filled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -290,6 +291,7 @@ class Host:
                 rng=self._rng,
                 resync=self.settings.controller.resync_period,
             )
+            self._reflectors[name] = reflector
             self._spawn(f"the reflector of {name}", reflector.run(), endless=True)
             self._spawn(f"waiting for {name}", self._note_synced(name, store))
         for readiness in self._readiness:
@@ -434,6 +436,11 @@ class Host:
             identity=self.identity,
             state=self._state,
             not_synced=tuple(sorted(self._not_synced)),
+            stale=tuple(
+                f"{name} cannot be listed or watched: {reflector.lasting_problem}"
+                for name, reflector in sorted(self._reflectors.items())
+                if reflector.lasting_problem
+            ),
             backends=tuple(self._plugin_status(readiness) for readiness in self._readiness),
             leases=tuple(serving.lease_status() for serving in self._serving),
             queues=tuple(queue for serving in self._serving for queue in serving.queue_status()),

@@ -103,6 +103,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         identity: as in Leases and events.
         state: ``starting``, ``running`` or ``stopping``.
         not_synced: caches that have not been filled yet.
+        stale: why caches cannot be filled, or have not followed the cluster for a while.
         backends: every plugin in use.
         leases: every provisioner name.
         queues: every queue.
@@ -113,6 +114,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
     state: str = "starting"
     not_synced: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
     backends: tuple[BackendStatus, ...] = ()
     leases: tuple[LeaseStatus, ...] = ()
     queues: tuple[QueueStatus, ...] = ()
@@ -121,7 +123,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     def checks(self) -> list[tuple[str, tuple[str, ...]]]:
         """What readiness consists of: each part and what is wrong with it."""
         state = () if self.state == "running" else (f"the host is {self.state}",)
-        caches = tuple(f"{name} not filled yet" for name in self.not_synced)
+        caches = (*(f"{name} not filled yet" for name in self.not_synced), *self.stale)
         found = [("host", state), ("caches", caches)]
         for backend in self.backends:
             problems = backend.problems if backend.checked else ("not checked yet",)

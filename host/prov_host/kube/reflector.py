@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
 _SLICE = 500  # handlers told in a resync before others get a turn
 _INITIAL_LIMIT = 300.0  # seconds for the initial objects: a server that ignores what we ask for never ends them
+_LASTING = 30.0  # seconds after which what is wrong does not pass by itself
 _PATIENCE = 5  # failed watches in a row, after which a list looks whether the version is still any good
 
 
@@ -95,11 +96,18 @@ class Reflector(Generic[T]):
         self._half_filled = 0
         self._failures = 0
         self._problem = ""
+        self._ill_since = 0.0
 
     @property
     def problem(self) -> str:
-        """What is wrong with the watch just now, "" if it is well; for status pages."""
+        """What is wrong just now with filling or following the store, "" if nothing is; for status pages."""
         return self._problem
+
+    @property
+    def lasting_problem(self) -> str:
+        """What has been wrong for half a minute, or has kept the store from being filled; "" if nothing has."""
+        passing = self._store.synced and self._clock.monotonic() - self._ill_since < _LASTING
+        return "" if passing else self._problem
 
     async def run(self) -> None:
         """Keep the store equal to the server, until cancelled."""
@@ -232,6 +240,8 @@ class Reflector(Generic[T]):
         return self._filled and (isinstance(error, (ApiUnavailable, TooManyRequests)) or error.status >= 500)
 
     async def _pause(self, error: ApiError) -> None:
+        if not self._problem:
+            self._ill_since = self._clock.monotonic()
         self._problem = str(error)
         wait = max(self._backoff.take(), error.retry_after or 0.0)
         log = logger.info if isinstance(error, Gone) else logger.warning

@@ -125,6 +125,27 @@ async def test_pages_are_served_from_the_start_and_tell_what_is_wrong(start: Any
     assert "plugin plugin0 (plugin0-dist 1.0)" in text
 
 
+async def test_caches_that_cannot_follow_the_cluster_say_why(
+    start: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prov_host.kube.reflector._LASTING", 0.3)
+    cluster = Cluster()
+    cluster.faults.fail(resource="persistentvolumes", status=403, times=3)
+    host = await start(backend, cluster=cluster, http_address="127.0.0.1:0")
+    await host.until(lambda: host.host.status().stale, "the cause")
+    code, text = await host.get("/readyz")
+    assert code == 503
+    assert "volumes not filled yet; volumes cannot be listed or watched: " in text
+    await host.until(lambda: host.host.status().ready, "the caches")
+    cluster.faults.fail(resource="persistentvolumeclaims", status=403, times=100)
+    cluster.faults.close_watches("persistentvolumeclaims")
+    assert host.host.status().ready  # it may pass
+    await host.until(lambda: not host.host.status().ready, "the cause")
+    assert "[-] caches: claims cannot be listed or watched: " in (await host.get("/readyz"))[1]
+    cluster.faults.clear()
+    await host.until(lambda: host.host.status().ready, "the caches", 20)
+
+
 async def test_log_lines_can_be_matched_to_claim_class_and_volume(start: Any, backend: Any) -> None:
     class Failing(type(backend)):  # type: ignore[misc]
         @hookimpl

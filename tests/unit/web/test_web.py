@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 
 from prov_host.clock import SystemClock
@@ -60,6 +60,7 @@ async def test_ready_when_everything_is_as_it_should_be(world: World, get) -> No
         (Status(version="1"), "[-] host: the host is starting"),
         (Status(version="1", state="stopping"), "[-] host: the host is stopping"),
         (Status(version="1", state="running", not_synced=("claims",)), "[-] caches: claims not filled yet"),
+        (Status(version="1", state="running", stale=("claims: forbidden",)), "[-] caches: claims: forbidden"),
         (
             Status(version="1", state="running", backends=(BackendStatus(plugin="n", title="t", problems=("hung",)),)),
             "[-] plugin n: hung",
@@ -176,6 +177,7 @@ def test_nothing_hostile_becomes_markup(text: str) -> None:
             identity=text,
             state=text,
             not_synced=(text,),
+            stale=(text,),
             backends=(BackendStatus(plugin=text, title=text, provisioners=(text,), problems=(text,), late=(text,)),),
             leases=(LeaseStatus(provisioner=text, leading=True, detail=text),),
             queues=(QueueStatus(provisioner=text, name=text, depth=1),),
@@ -190,3 +192,22 @@ def test_nothing_hostile_becomes_markup(text: str) -> None:
     parser.feed(page)
     known = {"html", "meta", "title", "style", "h1", "h2", "p", "span", "table", "tr", "th", "td"}
     assert parser.tags <= known
+
+
+async def test_what_is_no_text_is_shown_and_keeps_nothing_back(world: World, get) -> None:
+    """Paths in messages and labels are bytes of anybody's choosing."""
+    path = "/srv/caf\udce9\x1b[2J"
+    Gauge("used", "Bytes.", ["path"], registry=world.registry).labels(path).set(7)
+    Counter("other", "Other.", registry=world.registry).inc()
+    failed = RecentFailure(time="", operation="delete", plugin="n", claim="a/b", volume="v", outcome="x", message=path)
+    broken = BackendStatus(plugin="n", title="t", problems=(path,))
+    world.status = Status(version="1", state="running", backends=(broken,), failures=(failed,))
+    code, text, _ = await get("/readyz")
+    assert (code, "[-] plugin n: /srv/caf\\xe9\\x1b[2J" in text) == (503, True)
+    code, text, _ = await get("/")
+    assert (code, text.count("/srv/caf\\xe9")) == (200, 3)
+    for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+        code, text, _ = await get("/metrics", Accept=accept)
+        assert code == 200
+        assert "caf\\\\xe9" in text
+        assert "other_total 1.0" in text
