@@ -28,6 +28,7 @@ from prov_host.model import (
     StorageClass,
     Volume,
 )
+from prov_host.printable import encodable, printable
 from prov_host.quantity import format_bytes, parse_bytes
 
 __all__ = [
@@ -57,7 +58,9 @@ __all__ = [
     "StorageClass",
     "Volume",
     "VolumeInUse",
+    "encodable",
     "format_bytes",
     "hookimpl",
     "parse_bytes",
+    "printable",
 ]

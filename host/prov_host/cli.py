@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.metadata
+import io
 import os
 import sys
 import threading
@@ -280,6 +281,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
     On the main thread. Since 0.1.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files need not be text; printing one must not end the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code: object
     try:
         cli.main(args=None if args is None else list(args), prog_name="prov-host")

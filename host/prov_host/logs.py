@@ -1,6 +1,7 @@
 """Logs of the process: one line each on stderr, as text for people or as JSON for collectors.
 
-A newline in a message (names and messages are hostile) never starts a new line of the log.
+A newline in a message (names and messages are hostile) never starts a new line of the log, and a name that is not text
+never keeps a line from being written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from prov_host.about import what_about
 from prov_host.output import running_plugin
+from prov_host.printable import encodable, printable
 
 __all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
 
@@ -30,10 +32,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See :meth:`logging.Formatter.format`."""
-        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        line = f"{_stamp(record)} {record.levelname} {record.name}: {message}"
+        line = f"{_stamp(record)} {record.levelname} {record.name}: {printable(record.getMessage())}"
         if record.exc_info and record.exc_info[0] is not None:
-            line += "\n    " + self.formatException(record.exc_info).replace("\n", "\n    ")
+            line += "".join(f"\n    {printable(one)}" for one in self.formatException(record.exc_info).split("\n"))
         return line
 
 
@@ -57,7 +58,7 @@ class JsonFormatter(logging.Formatter):
             entry["plugin"] = plugin
         if record.exc_info and record.exc_info[0] is not None:
             entry["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
+        return msgspec.json.encode({key: encodable(value) for key, value in entry.items()}).decode()
 
 
 def set_up_logging(level: str = "info", form: str = "text", stream: TextIO | None = None) -> None:

@@ -12,7 +12,7 @@ import html
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import web
@@ -20,9 +20,10 @@ from aiohttp import web
 from prov_host.clock import Clock
 from prov_host.errors import ConfigurationError, HookTimeout
 from prov_host.pool import HookPool
+from prov_host.printable import encodable, printable
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Metric
 
 __all__ = ["BackendStatus", "LeaseStatus", "QueueStatus", "RecentFailure", "Status", "WebServer"]
 
@@ -206,7 +207,7 @@ class WebServer:
             for part, problems in status.checks()
         ]
         lines.append("ready" if status.ready else "not ready")
-        return web.Response(text="\n".join(lines) + "\n", status=200 if status.ready else 503)
+        return web.Response(text="\n".join(map(printable, lines)) + "\n", status=200 if status.ready else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415  the status page does not need it
@@ -214,7 +215,7 @@ class WebServer:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         try:
             body = await self._scrapes.run(
-                f"scrape {next(self._number)}", "metrics", lambda: encode(self._registry), limit=_SCRAPE_LIMIT
+                f"scrape {next(self._number)}", "metrics", lambda: self._encoded(encode), limit=_SCRAPE_LIMIT
             )
         except HookTimeout as error:
             return web.Response(text=f"{error}\n", status=503)
@@ -223,9 +224,16 @@ class WebServer:
             return web.Response(text=f"{type(error).__name__}: {error}\n", status=500)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
+    def _encoded(self, encode: Callable[[Any], bytes]) -> bytes:
+        """One label that is not text must not keep all metrics back."""
+        try:
+            return encode(self._registry)
+        except UnicodeEncodeError:
+            return encode(_EncodableLabels(self._registry))
+
     async def _page(self, request: web.Request) -> web.Response:
         return web.Response(
-            text=render(self._status()),
+            text=encodable(render(self._status())),
             content_type="text/html",
             headers={
                 "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -233,6 +241,21 @@ class WebServer:
                 "Cache-Control": "no-store",
             },
         )
+
+
+class _EncodableLabels:
+    """A registry with every label made text."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                sample._replace(labels={name: encodable(value) for name, value in sample.labels.items()})
+                for sample in metric.samples
+            ]
+            yield metric
 
 
 _STYLE = (

@@ -27,6 +27,7 @@ from prov_host.kube.api import CLAIMS, VOLUMES, Api, Resource
 from prov_host.kube.correlation import Correlator, Entry, Happening
 from prov_host.kube.waiting import within
 from prov_host.model import Claim, ObjectMeta, ObjectReference, Volume
+from prov_host.printable import printable
 
 __all__ = ["EVENTS", "EventRecorder"]
 
@@ -106,7 +107,7 @@ class EventRecorder:
                     first = False
                     time = self._clock.now()
                     name = self._name(reference.name or "", time)
-                    self._queue.append(Happening(reference, type, reason, _cut(message), time, name))
+                    self._queue.append(Happening(reference, type, reason, _cut(printable(message)), time, name))
             if first:
                 logger.warning("events of %s are dropped: %d are waiting", self._component, self._capacity)
             if self._loop is not None:
@@ -248,8 +249,8 @@ def _title(happening: Happening) -> str:
 
 
 def _cut(message: str) -> str:
-    """Not longer than the API takes, and text: a path in it may hold bytes that are not."""
-    data = message.encode(errors="replace")
+    """Not longer than the API takes."""
+    data = message.encode()
     return message if len(data) == len(message) <= _MAX_MESSAGE else data[:_MAX_MESSAGE].decode(errors="ignore")
 
 
