@@ -28,13 +28,13 @@ import pytest
 
 from prov_host.controller.build import build_volume
 from prov_host.controller.options import ControllerOptions
-from prov_host.errors import Outcome, PluginError
+from prov_host.errors import Infeasible, Outcome, PluginError, ProvisionError, Reschedule
 from prov_host.model import POLICIES, Claim, Provisioned, ProvisionRequest, Removed, Volume
 from prov_host.testing.objects import make_volume
 from prov_host.testing.promises import broken, keeping
 from prov_host.testing.subject import BackendUnderTest, LateError, RunningBackend
 
-__all__ = ["HOSTILE_CLAIMS", "BackendContract"]
+__all__ = ["HOSTILE_CLAIMS", "REFUSED_LATER", "BackendContract"]
 
 _AT_ONCE = 8
 
@@ -65,6 +65,18 @@ HOSTILE_CLAIMS: Mapping[str, Mapping[str, Any]] = {
     "enormous-size": {"storage": "9" * 40 + "Ei"},
     "labels": {"labels": {"app": "../..", "..": "x", "a/b": "\0"}},
     "annotations": {"annotations": {"prov-host/record": "{}", "prov-host/mode": "4777", "p": "../../x" * 500}},
+}
+
+
+# What may have changed when a claim is asked for again: options of `make_claim`, and parameters of the class.
+REFUSED_LATER: Mapping[str, Mapping[str, Any]] = {
+    "an unknown parameter": {"parameters": {"noSuchParameter": "x"}},
+    "a mode that is none": {"parameters": {"mode": "rwx"}},
+    "a selector": {"spec": {"selector": {"matchLabels": {"a": "b"}}}},
+    "a data source": {"spec": {"dataSource": {"kind": "VolumeSnapshot", "name": "s"}}},
+    "a size that is none": {"storage": "lots"},
+    "an enormous size": {"storage": "9" * 30 + "Ei"},
+    "an unknown access mode": {"access_modes": ("ReadWriteSometimes",)},
 }
 
 
@@ -275,6 +287,41 @@ class BackendContract:
             broken("given-up", f"{volume.name} was deleted, but its asset is still there")
         if left := _assets(fresh) - before:
             broken("given-up", f"after {volume.name} was deleted the inventory still lists {sorted(left)}")
+
+    @pytest.mark.parametrize("change", REFUSED_LATER)
+    def test_a_refusal_leaves_nothing(self, backend: BackendUnderTest, change: str) -> None:
+        """Made, but not saved before the process died; then the claim or its class turns out not to be feasible.
+
+        Whoever answers with an outcome that is final says that nothing is there, and nobody asks again.
+        """
+        running = backend.start()
+        request = _request(backend, running)
+        volume = make_volume(request, _provision(running, request, "given-up"))
+        claim, storage_class = request.claim, request.storage_class
+        options = dict(REFUSED_LATER[change])
+        parameters = {**(storage_class.parameters or {}), **options.pop("parameters", {})}
+        claim = backend.claim(claim.name, claim.namespace, **{"uid": claim.uid, **options})
+        changed = msgspec.structs.replace(
+            request, claim=claim, storage_class=msgspec.structs.replace(storage_class, parameters=parameters)
+        )
+        fresh = backend.start()
+        try:
+            fresh.provision(changed)
+        except LateError as error:
+            broken("time-limit", str(error))
+        except (Infeasible, ProvisionError, Reschedule) as error:
+            if _exists(backend, fresh, volume):
+                broken(
+                    "given-up",
+                    f"asked again with {change}, provision raised {type(error).__name__}, which says that nothing is "
+                    f"there, but the asset of {volume.name} still is; remove it first, or raise InBackground",
+                )
+            return
+        except Exception:  # noqa: BLE001, S110 - not final: the host asks again
+            pass
+        _delete(fresh, volume, "given-up")
+        if _exists(backend, fresh, volume):
+            broken("given-up", f"{volume.name} was deleted, but its asset is still there")
 
     def test_archives_are_kept_apart(self, backend: BackendUnderTest) -> None:
         """A claim archived, re-created and archived again; without the hook, classes do not archive by default."""

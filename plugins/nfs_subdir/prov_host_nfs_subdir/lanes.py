@@ -37,8 +37,9 @@ class Late(Exception):
 
 
 class _Job:
-    def __init__(self, operation: str, started: float) -> None:
+    def __init__(self, operation: str, identity: str, started: float) -> None:
         self.operation = operation
+        self.identity = identity
         self.started = started
         self.done = threading.Event()
         self.result: Any = None
@@ -63,13 +64,15 @@ class Lane:
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
 
-    def run(self, operation: str, volume: str, function: Callable[[], _T]) -> _T:
+    def run(self, operation: str, volume: str, function: Callable[[], _T], *, identity: str = "") -> _T:
         """Run an operation, or go on waiting for the one that an earlier call began.
 
         Args:
             operation: its name.
             volume: the volume it is about; one operation at a time for each.
             function: does it.
+            identity: what makes the volume this very one (its uid): a late result about another one of that name is
+                not the answer.
 
         Returns:
             What the function returned.
@@ -78,7 +81,7 @@ class Lane:
             Late: not in time.
             BaseException: what the function raised.
         """
-        job = self._join(operation, volume) or self._begin(operation, volume, function)
+        job = self._join(operation, identity, volume) or self._begin(operation, identity, volume, function)
         if not job.done.wait(self._patience):
             raise Late(
                 f"timed out: export {self.name!r} has not answered for {self._age(job):.0f} s; the operation is still "
@@ -102,10 +105,10 @@ class Lane:
     def _age(self, job: _Job) -> float:
         return self._host.clock.monotonic() - job.started
 
-    def _join(self, operation: str, volume: str) -> _Job | None:
+    def _join(self, operation: str, identity: str, volume: str) -> _Job | None:
         with self._lock:
             job = self._jobs.get(volume)
-            if job is None or job.operation == operation:
+            if job is None or (job.operation, job.identity) == (operation, identity):
                 return job
             if job.done.is_set():
                 del self._jobs[volume]
@@ -116,7 +119,7 @@ class Lane:
             running=True,
         )
 
-    def _begin(self, operation: str, volume: str, function: Callable[[], _T]) -> _Job:
+    def _begin(self, operation: str, identity: str, volume: str, function: Callable[[], _T]) -> _Job:
         if stuck := self.stuck_for():
             raise Late(
                 f"timed out: export {self.name!r} has not answered for {stuck:.0f} s; nothing was begun",
@@ -127,7 +130,7 @@ class Lane:
                 f"timed out: export {self.name!r} has been busy for {self._patience:.0f} s; nothing was begun",
                 running=False,
             )
-        job = _Job(operation, self._host.clock.monotonic())
+        job = _Job(operation, identity, self._host.clock.monotonic())
         with self._lock:
             self._jobs[volume] = job
 

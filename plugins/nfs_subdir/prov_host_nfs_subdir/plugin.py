@@ -148,7 +148,9 @@ class NfsSubdirPlugin:
                 self._undo(one, request, error)
             raise
         try:
-            return served.lane.run("provision", request.pv_name, lambda: provision(served.work, wanted))
+            return served.lane.run(
+                "provision", request.pv_name, lambda: provision(served.work, wanted), identity=request.claim.uid
+            )
         except Late as error:
             if error.running:
                 raise InBackground(f"claim {request.claim.key}: {error}") from error
@@ -213,6 +215,7 @@ class NfsSubdirPlugin:
                 operation,
                 volume.name,
                 lambda: release(served.work, volume, parts, archive=archive, trashed=served.trash.add),
+                identity=f"{volume.uid} {'/'.join(parts)}",
             )
         except (Late, ShareProblem, OSError, UnsafeName) as error:
             raise DeleteError(f"volume {volume.name}: {describe(error, export)}") from error

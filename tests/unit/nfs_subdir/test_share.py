@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from faulty_sys import FaultySys
@@ -417,6 +418,35 @@ def test_a_hung_delete_is_never_already_deleted(hanging: Hanging) -> None:
             time.sleep(0.01)
     assert not rig.directory(volume).exists()
     assert removed.path
+
+
+def test_a_late_result_is_no_answer_about_another_volume_of_that_name(hanging: Hanging) -> None:
+    """The object was removed by force and restored from a backup, and so was its directory."""
+    rig = hanging.rig
+    hanging.heal()
+    old = rig.make("ns1", "data", {"export": "bad", **BY_NAME})
+    hanging.gate.clear()
+    rig.plugin._served["bad"].work.share._sys = FaultySys(at=1, error=5, lasting=True, hang=hanging.gate)
+    with pytest.raises(DeleteError, match="timed out"):
+        rig.plugin.delete(old)
+    hanging.heal()
+    deadline = time.monotonic() + 10
+    while rig.directory(old).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    rig.drop(old)
+    rig.directory(old).mkdir(parents=True)
+    wire = msgspec.to_builtins(rig.with_record(old, inode=str(rig.directory(old).stat().st_ino)))
+    wire["metadata"]["uid"] = "another"
+    new = msgspec.convert(wire, type(old))
+    rig.put(new)
+    removed = None
+    while removed is None:
+        assert time.monotonic() < deadline
+        with suppress(DeleteError):  # the late one has not quite ended yet
+            removed = rig.plugin.delete(new)
+    assert not removed.already_absent
+    assert not rig.directory(new).exists()
 
 
 def test_a_hung_check_times_out_and_names_the_export_only(hanging: Hanging) -> None:

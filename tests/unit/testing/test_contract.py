@@ -23,7 +23,7 @@ from prov_host import (
     hookimpl,
 )
 from prov_host.testing import PROMISES, BackendContract, BackendUnderTest
-from prov_host.testing.contract import HOSTILE_CLAIMS
+from prov_host.testing.contract import HOSTILE_CLAIMS, REFUSED_LATER
 
 
 class Good:
@@ -252,6 +252,13 @@ class ServesNoName(Good):
         return []
 
 
+class RefusesBeforeItLooks(Good):
+    def make(self, request: ProvisionRequest) -> Provisioned:
+        if request.claim.spec.selector is not None:
+            raise Infeasible("no selectors")
+        return super().make(request)
+
+
 class DislikesItsStorage(Good):
     @hookimpl
     def check(self) -> list[str]:
@@ -276,6 +283,7 @@ BROKEN = {
     FindsOnlyWhatItMade: "record-round-trip",
     BelievesTheRecord: "forged-volume",
     LeavesScraps: "given-up",
+    RefusesBeforeItLooks: "given-up",
     Hangs: "time-limit",
     OverwritesItsArchives: "archive",
     CannotArchiveTwice: "missing-asset",
@@ -286,12 +294,14 @@ BROKEN = {
 
 
 def _tests() -> list[Callable[[BackendUnderTest], None]]:
-    """The suite's tests as pytest would call them, one per hostile claim."""
+    """The suite's tests as pytest would call them, one per hostile claim and per later refusal."""
     suite = BackendContract()
     tests: list[Callable[[BackendUnderTest], None]] = []
     for name, method in inspect.getmembers(suite, inspect.ismethod):
         if name == "test_a_hostile_claim_is_refused_or_stays_inside":
             tests += [lambda backend, m=method, h=hostile: m(backend, h) for hostile in HOSTILE_CLAIMS]
+        elif name == "test_a_refusal_leaves_nothing":
+            tests += [lambda backend, m=method, c=change: m(backend, c) for change in REFUSED_LATER]
         elif name.startswith("test_"):
             tests.append(method)
     return tests
