@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from prov_host import Volume, format_bytes
+from prov_host_nfs_subdir.aging import Clocks, age_of, clocks_of
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.lifecycle import (
@@ -164,24 +165,36 @@ def _archives(tools: Tools) -> click.Group:
         rows: list[dict[str, object]] = []
         for work, share in tools.shares(export):
             here = [archive for archive, where in everything if where.name == work.name]
-            chosen = select(here, tools.now(), older_than=older_than, keep_last=keep_last, names=names)
+            clocks = clocks_of(share, tools.now())
+            chosen = select(here, tools.now(), older_than=older_than, keep_last=keep_last, names=names, clocks=clocks)
             with tools.emptied(share) as trashed:
                 for archive in chosen:
                     if yes:
                         trashed(remove_archive(work, share, archive))
-                    rows.append(
-                        {
-                            **summary(archive),
-                            "export": work.name,
-                            "age": age(archive.archived, tools.now()),
-                            "removed": yes,
-                        }
-                    )
-        show(rows, ("export", "claim", "age", "name"), as_json=as_json, nothing="Nothing to remove.")
+                    rows.append({**summary(archive), "export": work.name, **_counted(archive, clocks), "removed": yes})
+        columns = ("export", "claim", "age", "counted_by", "name")
+        show(rows, columns, as_json=as_json, nothing="Nothing to remove.")
         if rows and not as_json:
+            click.echo(
+                "An age is the smaller one of two: since the time in the archive's record, by this machine's clock, "
+                "and since the last change of the archive, by the share's."
+            )
             click.echo(f"Removed {len(rows)}." if yes else f"Would remove {len(rows)}; do it with --yes.")
 
     return archives
+
+
+def _counted(archive: Archive, clocks: Clocks) -> dict[str, object]:
+    """How old an archive is, and which time that is counted from."""
+    counted = age_of(archive, clocks)
+    if counted is None:
+        return {"age": "?", "age_seconds": None, "counted_by": "nothing"}
+    seconds = int(counted.seconds)
+    return {
+        "age": age(clocks.here - dt.timedelta(seconds=seconds), clocks.here),
+        "age_seconds": seconds,
+        "counted_by": counted.by,
+    }
 
 
 def _keep(archive: Archive) -> str:

@@ -112,7 +112,7 @@ class OpenShare:
 
     def prepare(self) -> None:
         """Make the areas that removing a volume needs while there is room for them: a full share has none."""
-        for name in ("owners", "parents", "new", "trash"):
+        for name in ("owners", "parents", "new", "released", "trash"):
             self._area(name)
 
     @property

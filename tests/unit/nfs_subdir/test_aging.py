@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faulty_sys import QuickSys, ServerClockSys
 from nfs_rig import Rig
 from prov_host_nfs_subdir.aging import Age, Clocks, Due, age_of, doubt, is_due
+from prov_host_nfs_subdir.commands import _archives
 from prov_host_nfs_subdir.lifecycle import Archive, archives_of
 from prov_host_nfs_subdir.records import ArchiveRecord
+from prov_host_nfs_subdir.tools import Tools
 
 DAY = 86400
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -256,3 +262,71 @@ def test_being_due_is_counted_from_the_last_time_it_began() -> None:
     assert due.of([], 3600) == []
     assert due.of([archive], 3601) == []
     assert due.of([archive], 7201) == [archive]
+
+
+# --- pruning --------------------------------------------------------------------------------------------------------
+
+
+def test_prune_says_which_time_it_counts_from(
+    rig: Rig, server: ServerClockSys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prov_host_nfs_subdir.tools._Wall.now", lambda _self: rig.clock.now())
+    right = rig.clock.now()
+    rig.clock._wall, server.ahead = right - dt.timedelta(days=300), dt.timedelta(days=300)
+    wrong = archived(rig, "wrong")
+    rig.clock._wall, server.ahead = right, dt.timedelta()
+    rig.clock._move(2 * DAY)
+    good = archived(rig, "good")
+    rig.clock._move(10 * DAY)
+    run = _pruner(rig)
+    rows = {row["name"]: row for row in json.loads(run("--older-than", "1d", "--json"))}
+    assert (rows[wrong.name]["counted_by"], rows[wrong.name]["age_seconds"]) == ("share", 12 * DAY)
+    assert rows[good.name]["age_seconds"] == 10 * DAY
+    table = run("--older-than", "1d")
+    assert "COUNTED BY" in table
+    assert "smaller one of two" in table
+    assert wrong.name not in run("--older-than", "13d")
+    run("--older-than", "11d", "--yes")
+    assert (wrong.exists(), good.exists()) == (False, True)
+
+
+def test_prune_keeps_the_archive_that_is_newest_by_either_clock(
+    rig: Rig, server: ServerClockSys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one was made while the clock was wrong, so its record looks like the oldest."""
+    monkeypatch.setattr("prov_host_nfs_subdir.tools._Wall.now", lambda _self: rig.clock.now())
+    old = archived(rig)
+    rig.clock._move(10 * DAY)
+    right = rig.clock.now()
+    rig.clock._wall, server.ahead = right - dt.timedelta(days=300), dt.timedelta(days=300)
+    new = archived(rig)
+    rig.clock._wall, server.ahead = right, dt.timedelta()
+    rig.clock._move(DAY)
+    _pruner(rig)("--keep-last", "1", "--yes")
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def _pruner(rig: Rig) -> Callable[..., str]:
+    class Context:
+        def settings(self) -> object:
+            return rig.plugin._served["default"].work.settings
+
+        def volumes(self) -> tuple[object, ...]:
+            return tuple(rig.volumes.values())
+
+        def claims(self) -> tuple[object, ...]:
+            return ()
+
+        def storage_classes(self) -> tuple[object, ...]:
+            return ()
+
+    tools = Tools(Context(), rig.environ, rig.sys, lambda: f"cli-{os.urandom(4).hex()}")  # type: ignore[arg-type]
+    group = click.Group()
+    group.add_command(_archives(tools))
+
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(group, ["archives", "prune", *args])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run

@@ -86,7 +86,7 @@ def test_every_record_is_logged_on_a_line(form: str, text: str, capsys: pytest.C
 
 def test_a_command_that_prints_a_name_does_not_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii", errors="strict", write_through=True))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="utf-8", errors="strict", write_through=True))
 
     @click.command("name")
     def name() -> None:
@@ -96,4 +96,4 @@ def test_a_command_that_prints_a_name_does_not_end_with_it(monkeypatch: pytest.M
     with pytest.raises(SystemExit) as ended:
         main(["name"])
     assert ended.value.code in {0, None}
-    assert raw.getvalue() == b"caf\\udce9 \\xe9\n"
+    assert raw.getvalue() == b"caf\\udce9 \xc3\xa9\n"
