@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from prov_host import Volume, format_bytes
+from prov_host import Volume, format_bytes, printable
 from prov_host_nfs_subdir.aging import Clocks, age_of, clocks_of
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import ExportAtWork
@@ -30,7 +30,7 @@ from prov_host_nfs_subdir.lifecycle import (
 from prov_host_nfs_subdir.locating import is_ours, parts_in, provisioned_by
 from prov_host_nfs_subdir.options import duration, export_option, friendly, json_option, yes_option
 from prov_host_nfs_subdir.orphan_commands import orphans_command
-from prov_host_nfs_subdir.printing import age, human, plain, show, show_json
+from prov_host_nfs_subdir.printing import age, human, show, show_json
 from prov_host_nfs_subdir.records import Owner
 from prov_host_nfs_subdir.share import OpenShare
 from prov_host_nfs_subdir.tools import Tools
@@ -133,7 +133,7 @@ def _archives(tools: Tools) -> click.Group:
         else:
             volume = _volume_of(work, tools.volumes(), claim or "")
             where = restore_to_claim(work, share, archive, volume)
-        click.echo(plain(f"Restored {archive.name} to {where}."))
+        click.echo(printable(f"Restored {archive.name} to {where}."))
 
     @archives.command(short_help="Remove archives for good.")
     @click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -213,7 +213,7 @@ def _known(names: Sequence[str], everything: Sequence[tuple[Archive, ExportAtWor
         count = sum(archive.name == name for archive, _work in everything)
         if count != 1:
             what = "there is no archive" if count == 0 else "several exports have an archive"
-            raise click.UsageError(f"{what} {plain(name)!r}; `prov-host archives list` shows all")
+            raise click.UsageError(f"{what} {printable(name)!r}; `prov-host archives list` shows all")
 
 
 def _find(tools: Tools, name: str, export: str | None) -> tuple[Archive, ExportAtWork, OpenShare]:

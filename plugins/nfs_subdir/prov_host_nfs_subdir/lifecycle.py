@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from prov_host import Volume
+from prov_host import Volume, printable
 from prov_host.safedir import (
     Dir,
     NotADirectory,
@@ -33,7 +33,6 @@ from prov_host_nfs_subdir.locating import parts_in, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX
 from prov_host_nfs_subdir.parents import first_missing, open_parent, prune
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX, is_servers_own
-from prov_host_nfs_subdir.printing import plain
 from prov_host_nfs_subdir.records import ArchiveRecord, Owner, Parents, stem
 from prov_host_nfs_subdir.restored import Restored, remember_restored
 from prov_host_nfs_subdir.settings import Export
@@ -220,8 +219,8 @@ def find_archive(archives: Iterable[Archive], name: str) -> Archive:
         return found[0]
     if not found:
         raise ArchiveError(f"there is no archive {name!r}; `prov-host archives list` shows all")
-    lines = "".join(f"\n  {plain(archive.name)}" for archive in found)
-    raise ArchiveError(f"{plain(name)!r} could be {len(found)} archives; give the whole name of one:{lines}")
+    lines = "".join(f"\n  {printable(archive.name)}" for archive in found)
+    raise ArchiveError(f"{printable(name)!r} could be {len(found)} archives; give the whole name of one:{lines}")
 
 
 def parts_of_target(export: Export, path: str) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from prov_host import DeleteError
+from prov_host import DeleteError, printable
 from prov_host_nfs_subdir.lifecycle import ArchiveError
-from prov_host_nfs_subdir.printing import plain
 from prov_host_nfs_subdir.share import ShareProblem
 from prov_host_nfs_subdir.values import parse_duration
 
@@ -40,8 +39,10 @@ def friendly(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             return function(*args, **kwargs)
         except (ArchiveError, ShareProblem, DeleteError) as error:
-            raise click.ClickException("\n".join(plain(line) for line in str(error).split("\n"))) from error
+            raise click.ClickException("\n".join(printable(line) for line in str(error).split("\n"))) from error
         except OSError as error:
-            raise click.ClickException(plain(f"{error.filename or 'the share'}: {error.strerror or error}")) from error
+            raise click.ClickException(
+                printable(f"{error.filename or 'the share'}: {error.strerror or error}")
+            ) from error
 
     return wrapper

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import click
 
-from prov_host import DeleteError
+from prov_host import DeleteError, printable
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.findings import LISTED, NEVER, Finding, Picture
 from prov_host_nfs_subdir.mending import adopt, archive
 from prov_host_nfs_subdir.options import export_option, friendly, json_option
 from prov_host_nfs_subdir.orphans import scan, take_picture, without_export
-from prov_host_nfs_subdir.printing import plain, show
+from prov_host_nfs_subdir.printing import show
 from prov_host_nfs_subdir.share import OpenShare, ShareProblem
 from prov_host_nfs_subdir.tools import Tools
 
@@ -67,7 +67,7 @@ def orphans_command(tools: Tools) -> click.Command:
         action = "adopt" if adopting else "archive" if archiving else ""
         if missing is not None and not archiving:
             raise click.UsageError("--missing is for --archive")
-        click.echo(plain(f"cluster: {tools.cluster()}"), err=True)
+        click.echo(printable(f"cluster: {tools.cluster()}"), err=True)
         found = _look(tools, export)
         wanted = _chosen(found, paths, action)
         if archiving:
@@ -107,7 +107,7 @@ def _look(tools: Tools, export: str | None) -> _Found:
 
 
 def _tell(text: str) -> None:
-    click.echo(plain(f"... {text}"), err=True)
+    click.echo(printable(f"... {text}"), err=True)
 
 
 def _chosen(found: _Found, paths: Sequence[str], action: str) -> _Found:
@@ -121,10 +121,10 @@ def _chosen(found: _Found, paths: Sequence[str], action: str) -> _Found:
     for path in wanted:
         at = [one for one in everything if one.path == path]
         if not at:
-            raise click.UsageError(f"no such finding: {plain(path)!r}; `prov-host orphans` lists them")
+            raise click.UsageError(f"no such finding: {printable(path)!r}; `prov-host orphans` lists them")
         if action and all(one.allows(action) == NEVER for one in at):
             said = "; ".join(f"{one.kind}: {one.detail}" for one in at)
-            raise click.UsageError(plain(f"{path} is nothing to {action}: {said}"))
+            raise click.UsageError(printable(f"{path} is nothing to {action}: {said}"))
     return [
         (
             work,
@@ -196,7 +196,7 @@ def _act(tools: Tools, found: _Found, action: str, *, yes: bool, named: bool) ->
 
 def _ask(question: str) -> bool:
     try:
-        return click.confirm(plain(question), err=True)
+        return click.confirm(printable(question), err=True)
     except click.Abort:
         raise click.UsageError("nobody answers; give --yes to do it without asking") from None
 

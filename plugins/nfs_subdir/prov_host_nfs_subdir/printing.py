@@ -1,7 +1,8 @@
 """What commands print: tables for people, JSON for programs, and nothing that a terminal would obey.
 
 Names come from a share, a claim or a record, and may hold anything: terminal escapes, line breaks, bytes that are no
-text in any encoding. In tables such characters are replaced; JSON escapes them, so that they can be told apart.
+text in any encoding. Tables show them as :func:`prov_host.printable` does; JSON escapes them, so that they can be told
+apart.
 """
 
 from __future__ import annotations
@@ -12,21 +13,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-__all__ = ["age", "human", "plain", "show", "show_json"]
+from prov_host import printable
+
+__all__ = ["age", "human", "show", "show_json"]
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti")
-
-
-def plain(text: str) -> str:
-    r"""A text that is safe to print: bytes that are no text as ``\xfc``, whatever else cannot be seen as ``?``."""
-    return "".join(
-        character
-        if character.isprintable()
-        else f"\\x{ord(character) - 0xDC00:02x}"
-        if 0xDC80 <= ord(character) <= 0xDCFF
-        else "?"
-        for character in text
-    )
 
 
 def show(
@@ -46,7 +37,7 @@ def show(
     if not rows:
         click.echo(nothing)
         return
-    texts = [[plain(str(row.get(column, ""))) for column in columns] for row in rows]
+    texts = [[printable(str(row.get(column, ""))) for column in columns] for row in rows]
     heads = [column.upper().replace("_", " ") for column in columns]
     widths = [max(len(line[i]) for line in [heads, *texts]) for i in range(len(columns))]
     for line in [heads, *texts]:
