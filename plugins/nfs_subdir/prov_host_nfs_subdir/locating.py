@@ -17,7 +17,17 @@ from prov_host.safedir import UnsafeName, normalize_absolute, relative_parts
 from prov_host_nfs_subdir.settings import Export, same_server
 from prov_host_nfs_subdir.share import Evidence
 
-__all__ = ["RECORD_ANNOTATIONS", "Use", "evidence", "is_ours", "locate", "parts_in", "provisioned_by", "users"]
+__all__ = [
+    "RECORD_ANNOTATIONS",
+    "Use",
+    "evidence",
+    "has_lost_record",
+    "is_ours",
+    "locate",
+    "parts_in",
+    "provisioned_by",
+    "users",
+]
 
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 RECORD_ANNOTATIONS = ("prov-host/record", "prov-host/plugin", "prov-host/on-delete")
@@ -40,6 +50,11 @@ def provisioned_by(volume: Volume) -> str:
 def is_ours(volume: Volume) -> bool:
     """Whether this program made the volume."""
     return any(name in volume.annotations for name in RECORD_ANNOTATIONS)
+
+
+def has_lost_record(volume: Volume) -> bool:
+    """Whether this program made the volume, but what the volume says of itself (``prov-host/record``) is gone."""
+    return is_ours(volume) and not volume.record.get("path")
 
 
 @lru_cache(maxsize=65536)

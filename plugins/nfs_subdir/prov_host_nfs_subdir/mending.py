@@ -13,7 +13,7 @@ from prov_host import DeleteError, Volume
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.findings import Finding, inode_at
-from prov_host_nfs_subdir.locating import is_ours, parts_in, provisioned_by
+from prov_host_nfs_subdir.locating import has_lost_record, is_ours, parts_in, provisioned_by
 from prov_host_nfs_subdir.orphans import UNKNOWN
 from prov_host_nfs_subdir.records import Owner, stem
 from prov_host_nfs_subdir.release import release
@@ -41,7 +41,7 @@ def adopt(work: ExportAtWork, share: OpenShare, finding: Finding, volumes: Seque
     if inode is None or volume is None or parts_in(work.export, volume) != parts:
         return f"{finding.path}: is not as it was; scan again"
     # The volume itself cannot be given its record back, so the one on the share has to say that it is enough.
-    confirmed = is_ours(volume) and not volume.record.get("path")
+    confirmed = has_lost_record(volume)
     old = work.owners.read(share.owners, finding.pv)
     if old is not None:
         owner = msgspec.structs.replace(old, path=finding.path, inode=inode, leaving="", confirmed=confirmed)

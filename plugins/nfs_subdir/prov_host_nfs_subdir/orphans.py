@@ -16,7 +16,7 @@ from prov_host import Volume
 from prov_host_nfs_subdir.archiving import list_archives
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.findings import LISTED, NAMED, Finding, Picture, inode_at, is_young
-from prov_host_nfs_subdir.locating import is_ours, provisioned_by
+from prov_host_nfs_subdir.locating import has_lost_record, is_ours, provisioned_by
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX
 from prov_host_nfs_subdir.pattern import is_servers_own
 from prov_host_nfs_subdir.records import Owner, Parents, stem
@@ -109,7 +109,7 @@ def _of_volume(picture: Picture, volume: Volume, parts: tuple[str, ...]) -> Iter
         yield Finding(kind="contradiction", path=path, detail=detail, pv=pv, claim=claim)
     elif inode is None:
         yield Finding(kind="no-directory", path=path, detail=f"volume is {volume.phase or 'new'}", pv=pv, claim=claim)
-    elif is_ours(volume) and not recorded and not (owner and owner.confirmed and owner.inode == inode):
+    elif has_lost_record(volume) and not (owner and owner.confirmed and owner.inode == inode):
         proved = owner is not None and owner.parts == parts and owner.inode == inode
         proof = "proves" if proved else "does not prove"
         detail = f"its annotation prov-host/record is lost; the ownership record on the share {proof} whose it is"

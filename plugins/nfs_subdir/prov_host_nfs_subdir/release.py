@@ -27,7 +27,7 @@ from prov_host.safedir import Dir, NotADirectory, OtherFilesystem
 from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
 from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
-from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
+from prov_host_nfs_subdir.locating import has_lost_record, is_ours, provisioned_by, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX, foreign_area, in_archive
 from prov_host_nfs_subdir.parents import prune, staged_parent
 from prov_host_nfs_subdir.pattern import RESERVED_PREFIX
@@ -79,18 +79,20 @@ def release(
         ShareProblem: the share is not the right one; nothing was touched.
         OSError: the file system refused; the next call goes on.
     """
-    record = volume.record
-    if is_ours(volume) and record.get("path") != "/".join(parts):
+    record, lost = volume.record, has_lost_record(volume)
+    if is_ours(volume) and not lost and record["path"] != "/".join(parts):
         raise DeleteError(
             f"volume {volume.name}: its source says {'/'.join(parts)!r}, but its record (annotation "
-            f"prov-host/record) says {record.get('path', 'nothing readable')!r}. Nothing was touched"
+            f"prov-host/record) says {record['path']!r}. Nothing was touched"
         )
     if any(part.casefold().startswith(RESERVED_PREFIX) for part in parts):
         raise DeleteError(f"volume {volume.name}: {'/'.join(parts)!r} is this program's own. Nothing was touched")
     # Nothing of a volume can be on a share that has not been in use.
     with work.share.open(begin=not is_ours(volume)) as share:
         case = _Case(work, share, volume, parts)
-        if is_ours(volume) and record.get("root") != share.id:
+        if lost:
+            _check_confirmed(case)
+        elif is_ours(volume) and record.get("root") != share.id:
             raise case.refuse(
                 f"was made on a share with the id {record.get('root', '')!r}, but the one at {share.root.path} is "
                 f"{share.id}: another share is mounted here"
@@ -137,6 +139,19 @@ def _release(case: _Case, *, archive: bool, trashed: Callable[[str], None]) -> R
     return _archive(case, owner)
 
 
+def _check_confirmed(case: _Case) -> None:
+    """What a volume does not say itself any more, the record on the share may say, once a person has looked at it."""
+    owner = case.work.owners.read(case.share.owners, case.volume.name)
+    if owner is None and _look(case) is None:
+        return  # whether this is the right share is proved by others
+    if owner is None or not owner.confirmed:
+        raise case.refuse(
+            "cannot be proved to be its directory: the volume's record (annotation prov-host/record) is lost or "
+            "unreadable. `prov-host orphans` says whether the ownership record on the share proves it; then confirm "
+            f"it with `prov-host orphans --adopt {'/'.join(case.parts)}`"
+        )
+
+
 def _look(case: _Case) -> os.stat_result | None:
     """What is at the path; refuses what is no directory, and links on the way."""
     try:
@@ -165,7 +180,7 @@ def _proved_absent(case: _Case) -> Removed:
     """
     work, share, volume = case.work, case.share, case.volume
     if (
-        not is_ours(volume)  # ours say which share they were made on
+        (not is_ours(volume) or has_lost_record(volume))  # the rest say which share they were made on
         and not work.was_released(volume)
         and not (volume.uid and Released.noted(share.private, volume.name, volume.uid))
         and not work.share.is_evident(share, but=volume.name)
@@ -293,7 +308,7 @@ def _trash_name(owner: Owner) -> str:
 def _forget(case: _Case, owner: Owner) -> None:
     """The directory has left: remove empty parents and, last, the record."""
     prune(case.share, case.parts, owner.missing or len(case.parts))
-    if owner.taken_over and case.volume.uid:
+    if (owner.taken_over or owner.confirmed) and case.volume.uid:
         try:
             Released.note(case.share.private, owner.pv, case.volume.uid, stamp(case.work.host.clock.now()))
         except OSError as error:

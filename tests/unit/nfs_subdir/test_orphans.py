@@ -546,3 +546,80 @@ def test_replaced_and_foreign_volumes_are_adopted_after_asking(rig: Rig, run: Ru
     rig.delete(volume)
     rig.delete(foreign)
     assert [path for path in rig.tree() if "/" not in path] == ["old"]
+
+
+def without_its_record(volume: Volume, content: str | None) -> Volume:
+    """The volume after somebody's tool has cut or garbled its annotation."""
+    wire = msgspec.to_builtins(volume)
+    del wire["metadata"]["annotations"]["prov-host/record"]
+    if content is not None:
+        wire["metadata"]["annotations"]["prov-host/record"] = content
+    return msgspec.convert(wire, Volume)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"path": 7}'])
+@pytest.mark.parametrize("how", ["delete", "archive"])
+def test_a_volume_whose_own_record_is_lost_is_adopted_by_the_one_on_the_share(
+    rig: Rig, run: Run, content: str | None, how: str
+) -> None:
+    rig.make("ns1", "other", BY_NAME)
+    volume = without_its_record(rig.make("ns1", "a", BY_NAME), content)
+    (rig.directory(volume) / "f").write_text("x")
+    rig.put(volume)
+    release = rig.delete if how == "delete" else rig.archive
+    with pytest.raises(DeleteError, match="prov-host orphans --adopt ns1/a"):
+        release(volume)
+    assert (rig.directory(volume) / "f").exists()
+    (row,) = rows(run)
+    assert (row["kind"], row["path"], row["adopt"]) == ("lost-record", "ns1/a", "listed")
+    assert run("orphans", "--adopt", "--yes").exit_code == 0
+    assert findings(run) == {}
+    release(volume)
+    assert not rig.directory(volume).exists()
+    rig.put(volume)
+    rig.start()  # died before the object was gone
+    assert rig.plugin.delete(volume).already_absent
+
+
+@pytest.mark.parametrize("on_the_share", ["nothing", "another inode"])
+def test_a_lost_record_that_nothing_on_the_share_proves_is_adopted_only_when_it_is_named(
+    rig: Rig, run: Run, on_the_share: str
+) -> None:
+    rig.make("ns1", "other", BY_NAME)
+    volume = without_its_record(rig.make("ns1", "a", BY_NAME), None)
+    rig.put(volume)
+    if on_the_share == "nothing":
+        owner_of(rig, volume).unlink()
+    else:
+        change_owner(rig, volume, inode=7)
+    assert "give its path to adopt it" in run("orphans", "--adopt", "--yes").stdout
+    with pytest.raises(DeleteError, match="lost"):
+        rig.delete(volume)
+    assert run("orphans", "--adopt", "--yes", "ns1/a").exit_code == 0
+    rig.delete(volume)
+    assert not rig.directory(volume).exists()
+
+
+def test_a_record_that_says_something_else_is_a_contradiction_that_nobody_adopts(rig: Rig, run: Run) -> None:
+    volume = rig.make("ns1", "a", BY_NAME)
+    rig.put(rig.with_record(volume, path="ns2/b"))
+    assert findings(run) == {("contradiction", "ns1/a"): volume.name}
+    assert run("orphans", "--adopt", "--yes", "ns1/a").exit_code == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_lost_record_is_no_permission_on_the_wrong_share(rig: Rig, run: Run, there: bool) -> None:
+    volume = without_its_record(rig.make("ns1", "a", BY_NAME), None)
+    rig.drop(volume)
+    rig.share.rename(rig.share.with_name("right"))
+    rig.share.mkdir()
+    rig.make("ns9", "x", BY_NAME)
+    for one in list(rig.volumes.values()):
+        rig.drop(one)
+    if there:
+        rig.directory(volume).mkdir(parents=True)
+    rig.put(volume)
+    rig.start()
+    with pytest.raises(DeleteError):
+        rig.delete(volume)
+    assert rig.directory(volume).exists() == there
