@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from docpages import blocks_of
+from prov_host.settings import read_settings
+from prov_host_hostpath import HostpathSettings
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 DEPLOY = REPOSITORY / "deploy"
 
@@ -88,17 +92,64 @@ def test_roles_are_bound_to_the_account_the_pods_run_as(
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in base
 
 
-def test_the_root_component_changes_the_user_and_nothing_else(tmp_path: Path, pod: dict[str, Any]) -> None:
+def with_component(name: str, directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
     overlay = DEPLOY / "kustomize"
-    (tmp_path / "kustomization.yaml").write_text(
+    (directory / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
-                "resources": [os.path.relpath(overlay / "base", tmp_path.resolve())],
-                "components": [os.path.relpath(overlay / "components/root-on-nfs", tmp_path.resolve())],
+                "resources": [os.path.relpath(overlay / "base", directory.resolve())],
+                "components": [os.path.relpath(overlay / "components" / name, directory.resolve())],
             }
         )
     )
-    changed = render(tmp_path)["Deployment", "prov-host"]["spec"]["template"]["spec"]
+    return render(directory)
+
+
+def test_the_component_for_node_local_volumes_adds_a_process_on_each_node(
+    tmp_path: Path, base: dict[tuple[str, str], dict[str, Any]], pod: dict[str, Any]
+) -> None:
+    changed = with_component("hostpath-per-node", tmp_path)
+    assert changed.keys() - base.keys() == {("DaemonSet", "prov-host-hostpath"), ("StorageClass", "prov-host-local")}
+    assert changed["Deployment", "prov-host"] == base["Deployment", "prov-host"]
+    enforce = "pod-security.kubernetes.io/enforce"
+    assert changed["Namespace", "prov-host"]["metadata"]["labels"][enforce] == "privileged"
+    own = changed["DaemonSet", "prov-host-hostpath"]["spec"]
+    selector = own["selector"]["matchLabels"].items()
+    assert selector <= own["template"]["metadata"]["labels"].items()
+    assert not selector <= base["Deployment", "prov-host"]["spec"]["template"]["metadata"]["labels"].items()
+    own_pod = own["template"]["spec"]
+    (container,) = own_pod["containers"]
+    assert container["image"] == pod["containers"][0]["image"]
+    assert own_pod["serviceAccountName"] == pod["serviceAccountName"]
+    assert "--leader-election=false" in container["args"]
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    environment = {entry["name"]: entry.get("value", "node-1") for entry in container["env"]}
+    settings = read_settings({}, environment, installed=("hostpath",))
+    assert settings.host.node_name == "node-1"
+    hostpath = settings.for_plugin("hostpath", HostpathSettings)
+    assert hostpath.scope == "per-node"
+    (volume,) = own_pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert (mount["name"], (mount["mountPath"],)) == (volume["name"], hostpath.directories)
+    assert volume["hostPath"]["path"] == mount["mountPath"]  # as the node sees it
+    storage_class = changed["StorageClass", "prov-host-local"]
+    assert storage_class["provisioner"] == hostpath.provisioner
+    assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"
+
+
+def test_the_documented_process_on_each_node_is_the_components(tmp_path: Path) -> None:
+    page = REPOSITORY / "docs/how-to/node-local-volumes.md"
+    (text,) = (block.text for block in blocks_of(page) if "kind: DaemonSet" in block.text and block.language == "yaml")
+    shown = yaml.safe_load(text)["spec"]["template"]["spec"]
+    made = with_component("hostpath-per-node", tmp_path)["DaemonSet", "prov-host-hostpath"]["spec"]["template"]["spec"]
+    for name in ("image", "env", "volumeMounts", "securityContext"):
+        assert shown["containers"][0][name] == made["containers"][0][name], name
+    assert shown["volumes"] == made["volumes"]
+    assert shown["securityContext"].items() <= made["securityContext"].items()
+
+
+def test_the_root_component_changes_the_user_and_nothing_else(tmp_path: Path, pod: dict[str, Any]) -> None:
+    changed = with_component("root-on-nfs", tmp_path)["Deployment", "prov-host"]["spec"]["template"]["spec"]
     assert (
         changed["securityContext"] | {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532}
         == pod["securityContext"]
