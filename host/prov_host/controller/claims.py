@@ -155,7 +155,7 @@ class ClaimPath:
         try:
             storage_class = await self.should_provision(claim, unfinished)
         except Outcome as error:
-            parts.metrics.provision_failed(claim)
+            parts.metrics.provision_failed(claim, class_exists=self._class_exists(claim))
             if not isinstance(error, _ClassMissing):
                 self._parts.warn(claim, "ProvisioningFailed", str(error))
             elif unfinished is not None and claim.terminating:
@@ -170,13 +170,18 @@ class ClaimPath:
             self.intents.disown(claim.uid)  # whatever went wrong, the mark tells that something may exist
             raise
         if result is DONE:
-            parts.metrics.provision_succeeded(claim, parts.clock.monotonic() - began)
+            seconds = parts.clock.monotonic() - began
+            parts.metrics.provision_succeeded(claim, seconds, class_exists=self._class_exists(claim))
             return DONE
         if result is _NOTHING_TO_DO:
             return DONE
         if result.kind is not Kind.WAIT:
-            parts.metrics.provision_failed(claim)
+            parts.metrics.provision_failed(claim, class_exists=self._class_exists(claim))
         return result
+
+    def _class_exists(self, claim: Claim) -> bool:
+        """Whether the class that metrics name is one; it need not be the one of the beta annotation."""
+        return self._parts.classes.get(claim.spec.storage_class_name or "") is not None
 
     def _wants_volume(self, claim: Claim) -> bool:
         """Whether a claim that we do not remember is to be worked on, as far as it tells itself."""

@@ -2,6 +2,9 @@
 
 The reference controller's six have its exact names, labels, help and buckets; the work queues' are as client-go names
 them; a few are ours, and only those have a ``provisioner`` label.
+
+Whoever may create a claim chooses what its labels are made of, and a series stays for as long as the process lives. So
+a class that does not exist counts under the class "", and after a number of kinds of sources others count as "other".
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from prov_host.model import Claim, Volume
 
 __all__ = ["Metrics"]
 
+_MAX_SOURCES = 20
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 2))
 
@@ -95,16 +99,28 @@ class Metrics:
             registry=registry,
         )
         self._queues = _QueueMetrics(registry, clock)
+        self._sources = {"", "PersistentVolumeClaim", "VolumeSnapshot"}
 
-    def provision_succeeded(self, claim: Claim, seconds: float) -> None:
-        """A claim was provisioned in that time."""
-        labels = _claim_labels(claim)
+    def provision_succeeded(self, claim: Claim, seconds: float, *, class_exists: bool = True) -> None:
+        """A claim was provisioned in that time; the class of its spec exists, or its name is not shown."""
+        labels = self._claim_labels(claim, class_exists=class_exists)
         self._provisioned.labels(*labels).inc()
         self._provision_duration.labels(*labels).observe(seconds)
 
-    def provision_failed(self, claim: Claim) -> None:
-        """An attempt to provision a claim failed, or was stopped."""
-        self._provision_failed.labels(*_claim_labels(claim)).inc()
+    def provision_failed(self, claim: Claim, *, class_exists: bool = True) -> None:
+        """An attempt to provision a claim failed, or was stopped; as for :meth:`provision_succeeded`."""
+        self._provision_failed.labels(*self._claim_labels(claim, class_exists=class_exists)).inc()
+
+    def _claim_labels(self, claim: Claim, *, class_exists: bool) -> tuple[str, str]:
+        """The spec's class, not the beta annotation's, and dataSource's kind, not dataSourceRef's: as the reference."""
+        source = claim.spec.data_source
+        kind = (source.kind if source else None) or ""
+        if kind not in self._sources:
+            if len(self._sources) < _MAX_SOURCES:
+                self._sources.add(kind)
+            else:
+                kind = "other"
+        return (claim.spec.storage_class_name or "") if class_exists else "", kind
 
     def delete_succeeded(self, volume: Volume, seconds: float) -> None:
         """A volume was deleted in that time."""
@@ -132,12 +148,6 @@ class Metrics:
     def watch_queue(self, name: str, queue: WorkQueue) -> None:
         """Show the depth and the unfinished work of a queue from now on."""
         self._queues.watch(name, queue)
-
-
-def _claim_labels(claim: Claim) -> tuple[str, str]:
-    """The spec's class, not the beta annotation's, and dataSource's kind, not dataSourceRef's: as the reference."""
-    source = claim.spec.data_source
-    return claim.spec.storage_class_name or "", (source.kind if source else None) or ""
 
 
 class _QueueMetrics:

@@ -85,6 +85,22 @@ def test_the_class_label_is_the_specs_and_the_source_ignores_data_source_ref() -
     assert 'controller_persistentvolumeclaim_provision_failed_total{class="",source=""} 1.0' in scrape(registry)
 
 
+def test_who_creates_claims_does_not_create_series() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, FakeClock())
+    for number in range(1000):
+        source = DataSource(kind=f"Kind{number}")
+        claim = Claim(spec=ClaimSpec(storage_class_name=f"invented-{number}", data_source=source))
+        metrics.provision_failed(claim, class_exists=False)
+        metrics.provision_succeeded(claim, 1.0, class_exists=False)
+    name = "controller_persistentvolumeclaim_provision_failed_total"
+    series = [line for line in scrape(registry) if line.startswith(f"{name}{{")]
+    assert len(series) <= 20
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in series) == 1000
+    assert not any("invented" in line for line in scrape(registry))
+    assert any('source="other"' in line for line in series)
+
+
 async def test_queues_of_one_name_add_up() -> None:
     clock = FakeClock()
     registry = CollectorRegistry()
