@@ -137,14 +137,14 @@ class NfsSubdirPlugin:
     @hookimpl
     def provision(self, request: ProvisionRequest) -> Provisioned:
         """See the hook."""
-        fitting = self._fitting(request)
         try:
             parameters = read_parameters(request.parameters)
             served = self._served[self._choose(request, parameters).name]
-            fitting = [served]
             wanted = plan(request, served.work.export, parameters)
         except Infeasible as error:
-            for one in fitting:
+            # If the class names its export, another one that hangs is none of its business.
+            fitting = self._fitting(request)
+            for one in [one for one in fitting if one.work.name == request.parameters.get("export")] or fitting:
                 self._undo(one, request, error)
             raise
         try:

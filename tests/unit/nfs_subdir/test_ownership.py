@@ -56,7 +56,8 @@ def test_a_directory_that_another_cluster_uses_is_neither_adopted_nor_entered(
     two: tuple[Rig, Rig], path: str, first: dict[str, str]
 ) -> None:
     one, second = two
-    second.make("x", "y")  # its index of records is older than the volume
+    for name in ("y", "z"):
+        second.make("x", name, BY_NAME)  # its index of records is older than the volume
     volume = one.make("app", "data", first)
     (one.directory(volume) / "precious").write_text("A")
     (one.directory(volume) / "inside").mkdir()
@@ -91,12 +92,15 @@ def test_a_shared_directory_is_left_to_the_other_cluster_s_volume(two: tuple[Rig
     assert len(one.archives()) == 1
 
 
-def test_a_volume_of_another_cluster_inside_an_adopted_directory_stops_its_removal(two: tuple[Rig, Rig]) -> None:
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_a_volume_of_another_cluster_inside_an_adopted_directory_stops_its_removal(
+    two: tuple[Rig, Rig], shared: str
+) -> None:
     """Two clusters that provision at the same moment do not see each other; the deletion looks again."""
     one, second = two
     (one.share / "team").mkdir()
     outer = one.make("ns1", "team", {"pathPattern": "team", "adoptExisting": "true"})
-    inner = second.make("x", "y")
+    inner = second.make("x", "y", {"adoptExisting": shared})
     second.directory(inner).rename(one.share / "team" / "data")
     record = msgspec.json.decode(record_of(second, inner).read_bytes())
     record_of(second, inner).write_bytes(msgspec.json.encode({**record, "path": "team/data"}))
@@ -214,13 +218,13 @@ def test_that_a_volume_was_released_counts_for_that_very_volume_only(rig: Rig) -
 
 
 class IgnoringCase(QuickSys):
-    """A share on which ``data`` is ``Data``, as exported by a file system that ignores case."""
+    """A share on which ``data`` is ``Data``, and ``data`` with a space behind it too: it ignores case and spaces."""
 
     def _real(self, name: str, dir_fd: int | None) -> str:
         if dir_fd is None or name == ".":
             return name
         names = os.listdir(f"/proc/self/fd/{dir_fd}")
-        return next((one for one in names if one.casefold() == name.casefold()), name)
+        return next((one for one in names if one.casefold().rstrip() == name.casefold().rstrip()), name)
 
     def open(self, path: str, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
         return super().open(self._real(path, dir_fd), flags, mode, dir_fd=dir_fd)
@@ -261,6 +265,17 @@ def test_another_spelling_of_a_volume_s_directory_is_refused(
     before = rig.tree()
     with pytest.raises(ProvisionError):
         rig.make("evil", "b", {**ANY, "adoptExisting": adopt}, annotations={"p": second})
+    assert rig.tree() == before
+
+
+def test_so_is_a_spelling_that_only_the_server_takes_for_the_same(rig: Rig) -> None:
+    rig.sys = IgnoringCase()
+    rig.start()
+    rig.make("victim", "a", ANY, annotations={"p": "Data"})
+    before = rig.tree()
+    for path in ("Data ", "data ", "data /x"):
+        with pytest.raises(ProvisionError, match="or inside it"):
+            rig.make("evil", "b", ANY, annotations={"p": path})
     assert rig.tree() == before
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from faulty_sys import FaultySys
 from nfs_rig import EXPORT, PROVISIONER, SERVER, Rig
-from prov_host import DeleteError, InBackground, NotSynced, ProvisionError
+from prov_host import DeleteError, InBackground, Infeasible, NotSynced, ProvisionError
 from prov_host.safedir import Mount
 from prov_host.testing.objects import make_claim
 from prov_host_nfs_subdir import lanes
@@ -385,6 +385,16 @@ def test_rule_12_a_hung_export_holds_up_no_other(hanging: Hanging) -> None:
             except (InBackground, ProvisionError):
                 assert time.monotonic() < deadline
     assert len(list(rig.share.iterdir())) == 6
+
+
+def test_a_claim_that_cannot_be_served_is_told_so_though_another_export_hangs(hanging: Hanging) -> None:
+    rig = hanging.rig
+    bad = rig.plugin._served["bad"].lane
+    bad.run = None  # type: ignore[method-assign,assignment]
+    with pytest.raises(Infeasible, match="mode"):
+        rig.make("ns1", "data", {"export": "good", "mode": "rwx"})
+    with pytest.raises(Infeasible, match="nmae"):
+        rig.make("ns1", "data", {"export": "good", "pathPattern": "${.PVC.nmae}"})
 
 
 def test_a_hung_operation_makes_the_export_refuse_at_once(hanging: Hanging) -> None:
