@@ -132,6 +132,31 @@ async def test_a_server_in_trouble_is_asked_for_the_same_watch_again(reflect, tr
     assert reflector.problem == ""
 
 
+async def test_a_trouble_lasts_when_it_has_not_passed_within_half_a_minute(reflect, transport, clock, kit):
+    transport.answers.append(_listing(kit, "100"))
+    down = errors.ApiUnavailable("connection refused")
+    transport.streams += [down, down, kit.ScriptedStream(open_end=True)]
+    reflector = reflect()
+    await clock.run_for(0.5)
+    assert reflector.problem
+    assert reflector.lasting_problem == ""
+    await clock.run_for(5)
+    assert reflector.problem == ""
+
+
+async def test_a_trouble_that_lasts_or_keeps_the_cache_empty_is_known_as_such(reflect, transport, clock, kit):
+    transport.default = kit.status_reply(403, "Forbidden", "not yours")
+    reflector = reflect()
+    await clock.run_for(0)
+    assert "not yours" in reflector.lasting_problem  # nothing has ever been listed
+    transport.default = _listing(kit, "100")
+    await clock.run_for(10)  # the watch is refused now, and goes on to be
+    assert "refused" in reflector.problem
+    assert reflector.lasting_problem == ""
+    await clock.run_for(31)
+    assert "refused" in reflector.lasting_problem
+
+
 async def test_a_broken_connection_costs_no_list(reflect, transport, store, clock, kit):
     transport.answers.append(_listing(kit, "100"))
     added = kit.event("ADDED", kit.claim("a", version="101"))

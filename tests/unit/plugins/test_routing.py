@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from prov_host import errors
+from prov_host.about import what_about
 from prov_host.clock import SystemClock
 from prov_host.hookspecs import hookimpl
 from prov_host.model import Claim, Note, Provisioned, ProvisionRequest, Record, Removed, Volume
@@ -359,7 +360,9 @@ async def test_block_volumes_need_the_hook(make_backend: Any, backend_class: Any
         await make_backend(with_hook(lambda: 1 / 0)).supports_block()
 
 
-RECORD = Record(operation="delete", plugin="owner", provisioner="p", outcome="ok", volume="pv")
+RECORD = Record(
+    operation="delete", plugin="owner", provisioner="p", outcome="ok", volume="pv", claim="default/data", class_name="c"
+)
 
 
 async def test_every_observer_is_told_whatever_the_others_do(make_plugin: MakePlugin) -> None:
@@ -381,6 +384,7 @@ async def test_every_observer_is_told_whatever_the_others_do(make_plugin: MakePl
         def observe(self, record: Record) -> None:
             assert record == RECORD
             assert record is not RECORD
+            assert what_about() == {"claim": "default/data", "class": "c", "volume": "pv", "provisioner": "p"}
             told.set()
 
     observers = Observers([make_plugin(kind.__name__, kind) for kind in (Broken, Hanging, Good)])
