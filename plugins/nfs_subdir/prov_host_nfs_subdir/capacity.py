@@ -2,62 +2,79 @@
 
 A directory has no size of its own, so a claim's request is a promise nobody keeps automatically. By default a claim
 that asks for more than is free at this moment is refused; a budget bounds the sum of all promises.
+
+A promise counts from the moment it is made, long before its volume is saved: those of this process by their
+reservation, those of a former one by the ownership record of a claim that still waits. Archives promise nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from prov_host import ProvisionError, ProvisionRequest, Volume, format_bytes, parse_bytes
-from prov_host_nfs_subdir.exports import ExportAtWork
-from prov_host_nfs_subdir.locating import is_ours, parts_in, provisioned_by
-from prov_host_nfs_subdir.settings import Export
+from prov_host import ProvisionError, ProvisionRequest, format_bytes
+from prov_host_nfs_subdir.exports import ExportAtWork, Reservation
 from prov_host_nfs_subdir.share import OpenShare
 
-__all__ = ["capacity_of", "check_space", "promised"]
+__all__ = ["check_space", "grant", "promised"]
 
 
-def capacity_of(volume: Volume) -> int:
-    """A volume's size in bytes; 0 if it has none, or none that can be read."""
-    try:
-        return parse_bytes(str((volume.spec.capacity or {}).get("storage", "0")))
-    except ValueError:
-        return 0
+def promised(work: ExportAtWork) -> int:
+    """The sizes of all volumes on an export together, saved or not, in bytes; those that share one count once."""
+    return work.ledger.total(work.host.volumes(), work.promises())
 
 
-def promised(export: Export, volumes: Iterable[Volume], but: str = "") -> int:
-    """The sizes of all volumes on an export together, in bytes; volumes that share a directory count once."""
-    sizes: dict[tuple[str, ...], int] = {}
-    for volume in volumes:
-        parts = parts_in(export, volume)
-        if parts and volume.name != but and (is_ours(volume) or provisioned_by(volume) in export.provisioners):
-            sizes[parts] = max(sizes.get(parts, 0), capacity_of(volume))
-    return sum(sizes.values())
-
-
-def check_space(
-    work: ExportAtWork, share: OpenShare, request: ProvisionRequest, size: int, volumes: Iterable[Volume]
-) -> None:
-    """Refuse a claim there is no room for.
+def grant(work: ExportAtWork, share: OpenShare, request: ProvisionRequest, size: int, mine: Reservation) -> None:
+    """Promise a claim its size, if the export's budget allows it.
 
     Args:
         work: the export.
         share: its open share.
         request: what the host asks for.
         size: bytes of it.
-        volumes: all volumes of the cluster.
+        mine: the path's reservation; the promise lives as long.
+
+    Raises:
+        ProvisionError: saying how much is promised already.
+    """
+    budget, pv = work.export.budget, request.pv_name
+    waiting = _waiting(work, share) if budget is not None else {}
+    with work.granting:
+        if budget is not None:
+            others = {**waiting, **work.promises()}
+            others.pop(pv, None)
+            volumes = work.host.volumes()
+            used = work.ledger.total(volumes, others, but=pv)
+            then = work.ledger.total(volumes, {**others, "": (mine.parts, size)}, but=pv)
+            if used < then > budget:
+                raise ProvisionError(
+                    f"claim {request.claim.key}: {_human(size)} more would exceed the budget of export "
+                    f"{work.name!r}: {_human(used)} of {_human(budget)} are promised already. Nothing was created"
+                )
+        mine.size = size
+
+
+def _waiting(work: ExportAtWork, share: OpenShare) -> dict[str, tuple[tuple[str, ...], int]]:
+    """What a former process made for claims of this cluster that still have no volume."""
+    saved = {volume.name for volume in work.host.volumes()}
+    claims = {claim.uid for claim in work.host.claims() if claim.uid}
+    return {
+        one.pv: (one.parts, one.capacity)
+        for one in work.owners.known(share.owners)[0]
+        if one.pv not in saved and one.claim_uid in claims
+    }
+
+
+def check_space(work: ExportAtWork, share: OpenShare, request: ProvisionRequest, size: int) -> None:
+    """Refuse a claim that there is no room for on the share.
+
+    Args:
+        work: the export.
+        share: its open share.
+        request: what the host asks for.
+        size: bytes of it.
 
     Raises:
         ProvisionError: saying how much there is.
     """
     export, claim = work.export, request.claim
-    if export.budget is not None:
-        used = promised(export, volumes, but=request.pv_name)
-        if used + size > export.budget:
-            raise ProvisionError(
-                f"claim {claim.key}: {_human(size)} more would exceed the budget of export {export.name!r}: "
-                f"{_human(used)} of {_human(export.budget)} are promised already. Nothing was created"
-            )
     check = work.settings.capacity_check
     if check == "off":
         return

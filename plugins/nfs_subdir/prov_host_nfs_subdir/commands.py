@@ -13,8 +13,8 @@ import click
 
 from prov_host import Volume, format_bytes, printable
 from prov_host_nfs_subdir.aging import Clocks, age_of, clocks_of
-from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import ExportAtWork
+from prov_host_nfs_subdir.ledger import capacity_of
 from prov_host_nfs_subdir.lifecycle import (
     Archive,
     ArchiveError,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from prov_host import HostContext, Volume
 from prov_host.safedir import Sys, overlaps
+from prov_host_nfs_subdir.ledger import Ledger
 from prov_host_nfs_subdir.locating import evidence
 from prov_host_nfs_subdir.records import Owners
 from prov_host_nfs_subdir.settings import Export, NfsSubdirSettings
@@ -38,12 +39,14 @@ class Reservation:
         parts: the path below the root.
         keep: set it when the volume was made: the path stays reserved until the host knows the volume.
         running: whether the operation has not ended yet.
+        size: bytes that count against the budget from the moment they were granted.
     """
 
     pv: str
     parts: tuple[str, ...]
     keep: bool = False
     running: bool = True
+    size: int = 0
 
 
 def stamp(moment: dt.datetime) -> str:
@@ -62,6 +65,8 @@ class ExportAtWork:
         share: opens and proves the mount.
         owners: ownership records.
         new_id: makes unique ids.
+        ledger: how much the saved volumes were promised.
+        granting: held from counting what is promised until one more promise counts.
     """
 
     def __init__(
@@ -82,6 +87,8 @@ class ExportAtWork:
         )
         self._lock = threading.Lock()
         self._reserved: dict[str, Reservation] = {}
+        self.granting = threading.Lock()
+        self.ledger = Ledger(export)
         self._released: dict[str, str] = {}
 
     @property
@@ -110,6 +117,8 @@ class ExportAtWork:
                     continue
                 state = "is being worked on" if other.running else "was made and is being saved"
                 raise Busy(f"volume {other.pv} at {self.export.source_path(other.parts)} {state}")
+            if pv in self._reserved:
+                mine.size = self._reserved[pv].size  # a promise holds until the volume is given up
             self._reserved[pv] = mine
         try:
             yield mine
@@ -125,6 +134,11 @@ class ExportAtWork:
             kept = {pv for pv, one in self._reserved.items() if not one.running}
             for pv in kept.intersection(known):
                 del self._reserved[pv]
+
+    def promises(self) -> dict[str, tuple[tuple[str, ...], int]]:
+        """What was granted to volumes that the host may not know yet: path and bytes, by volume."""
+        with self._lock:
+            return {pv: (one.parts, one.size) for pv, one in self._reserved.items() if one.size}
 
     def is_reserved(self, pv: str) -> bool:
         """Whether a volume is being worked on, or was made and is not saved yet."""

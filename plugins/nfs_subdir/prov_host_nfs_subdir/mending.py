@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from prov_host import DeleteError, Volume
-from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import ExportAtWork, stamp
 from prov_host_nfs_subdir.findings import Finding, inode_at
+from prov_host_nfs_subdir.ledger import capacity_of
 from prov_host_nfs_subdir.locating import has_lost_record, is_ours, parts_in, provisioned_by
 from prov_host_nfs_subdir.orphans import UNKNOWN
 from prov_host_nfs_subdir.records import Owner, stem

@@ -16,7 +16,7 @@ class Metrics:
         ready: 1 if the export's share is there and the right one.
         free_bytes: free on the share.
         size_bytes: size of the share.
-        promised_bytes: sizes of all volumes together.
+        promised_bytes: sizes of all volumes together, those being saved included.
         archives: how many there are.
         archives_in_doubt: archives that do not expire because the clocks contradict each other.
         archives_expired: archives removed because their time was over.

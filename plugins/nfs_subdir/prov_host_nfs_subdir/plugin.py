@@ -28,6 +28,7 @@ from prov_host import (
     hookimpl,
 )
 from prov_host.safedir import RealSys, Sys, UnsafeName
+from prov_host_nfs_subdir.capacity import promised
 from prov_host_nfs_subdir.checking import Checker
 from prov_host_nfs_subdir.commands import add_commands
 from prov_host_nfs_subdir.exports import ExportAtWork
@@ -157,6 +158,12 @@ class NfsSubdirPlugin:
             raise ProvisionError(f"claim {request.claim.key}: {error}") from error
         except (ShareProblem, OSError, UnsafeName) as error:
             raise ProvisionError(f"claim {request.claim.key}: {describe(error, served.work.export)}") from error
+        finally:
+            self._tell_promised(served)
+
+    def _tell_promised(self, served: _Served) -> None:
+        if served.work.host.synced():
+            self._metrics.promised_bytes.labels(served.work.name).set(promised(served.work))
 
     def _undo(self, served: _Served, request: ProvisionRequest, why: Infeasible) -> None:
         """Before a claim is called infeasible: take back what an earlier call made for it.
@@ -219,6 +226,8 @@ class NfsSubdirPlugin:
             )
         except (Late, ShareProblem, OSError, UnsafeName) as error:
             raise DeleteError(f"volume {volume.name}: {describe(error, export)}") from error
+        finally:
+            self._tell_promised(served)
 
     @hookimpl
     def check(self) -> Sequence[str]:
@@ -229,6 +238,7 @@ class NfsSubdirPlugin:
         for name, served in self._served.items():
             found = served.checker.result()
             self._metrics.ready.labels(name).set(0 if found else 1)
+            self._tell_promised(served)
             problems += found
         return problems
 

@@ -19,11 +19,11 @@ import errno
 import os
 import stat
 
-from prov_host import Note, Provisioned, ProvisionError, Volume
+from prov_host import Note, Provisioned, ProvisionError
 from prov_host.safedir import Dir
 from prov_host_nfs_subdir.admission import refuse_foreign, refuse_other_spelling, refuse_owned, refuse_used
-from prov_host_nfs_subdir.capacity import check_space
-from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
+from prov_host_nfs_subdir.capacity import check_space, grant
+from prov_host_nfs_subdir.exports import Busy, ExportAtWork, Reservation, stamp
 from prov_host_nfs_subdir.locating import users
 from prov_host_nfs_subdir.naming import check_target
 from prov_host_nfs_subdir.parents import first_missing, inherited_group, open_parent, prune, staged_parent
@@ -52,21 +52,22 @@ def provision(work: ExportAtWork, wanted: Plan) -> Provisioned:
         ShareProblem: the share is not the right one.
         OSError: the file system refused; what this call made is removed, or is found again by the next call.
     """
-    volumes = work.host.volumes()
-    work.forget_saved(volume.name for volume in volumes)
+    work.forget_saved(volume.name for volume in work.host.volumes())
     with work.share.open() as share:
         owner = work.owners.read(share.owners, wanted.pv)
         if owner is not None and _in_place(share.root, owner):
             # Made by an earlier call: the same answer, also if the class says otherwise by now.
             with work.reserve(wanted.pv, owner.parts, sharing=True) as mine:
                 mine.keep = True
+                mine.size = owner.capacity
                 return _answer(work, wanted, owner, share.id)
         if owner is not None and (owner.adopted or not share.new.is_dir(stem(wanted.pv))):
             owner = None  # adopted and gone, or never put in place and not at hand any more: decide anew
         parts = owner.parts if owner else wanted.parts
         try:
             with work.reserve(wanted.pv, parts, sharing=wanted.parameters.adopt) as mine:
-                made = _settle(work, share, wanted, owner, volumes)
+                mine.size = owner.capacity if owner else mine.size
+                made = _settle(work, share, wanted, owner, mine)
                 mine.keep = True
                 return made
         except Busy as error:
@@ -74,10 +75,15 @@ def provision(work: ExportAtWork, wanted: Plan) -> Provisioned:
 
 
 def _settle(
-    work: ExportAtWork, share: OpenShare, wanted: Plan, owner: Owner | None, volumes: tuple[Volume, ...]
+    work: ExportAtWork,
+    share: OpenShare,
+    wanted: Plan,
+    owner: Owner | None,
+    mine: Reservation,
 ) -> Provisioned:
     """Adopt, make or refuse; the path is reserved."""
     share.prepare()
+    volumes = work.host.volumes()
     parts = owner.parts if owner else wanted.parts
     others = [use for use in users(work.export, volumes, parts, but=wanted.pv) if not is_released(work, use.volume)]
     refuse_used(work, share, wanted, parts, others)
@@ -90,8 +96,10 @@ def _settle(
     if inodes:  # where nothing is on the way, nothing can be anybody's
         left_over = refuse_owned(work, share, wanted, parts, inodes, adopting=there is not None)
         refuse_other_spelling(work, share, wanted, parts, inodes=inodes, volumes=volumes)
+    if owner is None:  # else it was granted to an earlier call
+        grant(work, share, wanted.request, wanted.size, mine)
     if there is None:
-        check_space(work, share, wanted.request, wanted.size, volumes)
+        check_space(work, share, wanted.request, wanted.size)
         return _answer(work, wanted, _make(work, share, wanted, parts, owner), share.id)
     refuse_foreign(share, wanted, parts)
     _discard_staged(share, wanted.pv)

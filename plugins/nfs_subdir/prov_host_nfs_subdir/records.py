@@ -178,11 +178,20 @@ class Known:
         pv: the volume's name.
         parts: its directory.
         inode: its directory's inode number.
+        claim_uid: its claim's uid.
+        capacity: bytes asked for.
     """
 
     pv: str
     parts: tuple[str, ...]
     inode: int
+    claim_uid: str
+    capacity: int
+
+    @classmethod
+    def of(cls, owner: Owner) -> Known:
+        """What is remembered of a record."""
+        return cls(owner.pv, owner.parts, owner.inode, owner.claim_uid, owner.capacity)
 
 
 class Owners:
@@ -221,7 +230,7 @@ class Owners:
         name = stem(owner.pv)
         owners.write_file(name + _SUFFIX, encode(owner), temporary=name + ".tmp")
         with self._lock:
-            self._known[name + _SUFFIX] = Known(owner.pv, owner.parts, owner.inode)
+            self._known[name + _SUFFIX] = Known.of(owner)
 
     def remove(self, owners: Dir, pv: str) -> None:
         """Remove a volume's record; nothing happens if there is none."""
@@ -264,7 +273,7 @@ class Owners:
                 data = owners.read_file(name, limit=_LIMIT)
                 if data is not None:
                     owner = decode(data, Owner, owners.at(name))
-                    read[name] = Known(owner.pv, owner.parts, owner.inode)
+                    read[name] = Known.of(owner)
             except UnreadableRecord as error:
                 unreadable.append(error)
         with self._lock:

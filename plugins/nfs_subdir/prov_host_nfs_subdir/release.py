@@ -25,8 +25,8 @@ import msgspec
 from prov_host import DeleteError, Removed, Volume
 from prov_host.safedir import Dir, NotADirectory, OtherFilesystem
 from prov_host_nfs_subdir.archiving import archive_record, free_name, write_record
-from prov_host_nfs_subdir.capacity import capacity_of
 from prov_host_nfs_subdir.exports import Busy, ExportAtWork, stamp
+from prov_host_nfs_subdir.ledger import capacity_of
 from prov_host_nfs_subdir.locating import has_lost_record, is_ours, provisioned_by, users
 from prov_host_nfs_subdir.naming import ARCHIVE_PREFIX, RECORD_SUFFIX, foreign_area, in_archive
 from prov_host_nfs_subdir.parents import prune, staged_parent

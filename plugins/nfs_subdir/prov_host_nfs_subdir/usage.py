@@ -98,8 +98,7 @@ class UsageMeter:
     def run(self) -> None:
         """Measure every volume once."""
         work = self._work
-        volumes = work.host.volumes()
-        self._metrics.promised_bytes.labels(work.name).set(promised(work.export, volumes))
+        self._metrics.promised_bytes.labels(work.name).set(promised(work))
         shown: set[tuple[str, str, str]] = set()
         for labels, parts in self._ours():
             try:

@@ -500,23 +500,6 @@ def test_a_full_share_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
         rig.make("ns1", "data")
 
 
-def test_a_budget_bounds_the_sum_of_all_volumes(rig: Rig) -> None:
-    rig.settings["budget"] = "10Gi"
-    rig.start()
-    rig.make("ns1", "a", storage="6Gi")
-    with pytest.raises(ProvisionError, match=r"budget.*6 GiB of 10 GiB"):
-        rig.make("ns1", "b", storage="5Gi")
-    rig.make("ns1", "c", storage="4Gi")
-
-
-def test_volumes_that_share_a_directory_count_once(rig: Rig) -> None:
-    rig.settings["budget"] = "10Gi"
-    rig.start()
-    for name in ("a", "b"):
-        rig.make("ns1", name, SHARED, annotations={"p": "x"}, storage="6Gi")
-    rig.make("ns1", "c", storage="4Gi")
-
-
 # --- take-over -----------------------------------------------------------------------------------------------------
 
 
