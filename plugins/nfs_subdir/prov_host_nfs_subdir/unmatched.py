@@ -61,10 +61,7 @@ class UnmatchedVolumes:
         for volume in volumes:
             ours = provisioned_by(volume) in names
             source = _source(volume)
-            csi = source is not None and volume.spec.nfs is None
-            if (source is None and not ours) or (
-                not csi and any(parts_in(export, volume) is not None for export in exports)
-            ):
+            if (source is None and not ours) or any(parts_in(export, volume) is not None for export in exports):
                 continue
             server, path = source or ("", "")
             one = Unmatched(volume, f"{server}:{path}" if source else "", ours)

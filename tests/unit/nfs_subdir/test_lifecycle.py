@@ -73,6 +73,16 @@ def test_archives_of_the_go_provisioner_are_listed(rig: Rig, run: Callable[..., 
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["archived"])
 
 
+def test_a_directory_that_was_made_to_hold_volumes_is_no_archive(rig: Rig, run: Callable[..., Result]) -> None:
+    volume = rig.make("archived-team", "data", BY_NAME)
+    rig.drop(volume)
+    rig.directory(volume).rmdir()
+    for path in (rig.share / ".prov-host" / "owners").iterdir():
+        path.unlink()
+    assert run("archives", "list").stdout == "No archives.\n"
+    assert [one.kind for one in rig.plugin.inventory()] == []
+
+
 @pytest.mark.parametrize("name", GO_ARCHIVES)
 def test_archives_of_the_go_provisioner_are_shown_and_restored(rig: Rig, run: Callable[..., Result], name: str) -> None:
     rig.make("x", "y")

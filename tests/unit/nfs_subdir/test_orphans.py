@@ -320,6 +320,22 @@ def unmatched(**source: str) -> Callable[[Rig], str]:
     return make
 
 
+def unmatched_by_its_name_alone(rig: Rig) -> str:
+    """Its record on the share names a volume that the cluster has, wherever that is."""
+    moved_to(rig, rig.without_record(rig.make("ns1", "live", BY_NAME)), server="other", path="/elsewhere/entirely")
+    return "ns1/live"
+
+
+def unmatched_under_another_name(rig: Rig) -> str:
+    """A cluster that was restored from a backup: the record on the share names a volume that is gone."""
+    volume = rig.make("ns1", "live", BY_NAME)
+    rig.drop(volume)
+    wire = msgspec.to_builtins(rig.without_record(volume))
+    wire["metadata"]["name"] = "restored"
+    moved_to(rig, msgspec.convert(wire, Volume), server="other")
+    return "ns1/live"
+
+
 def unmatched_of_the_go_provisioner(rig: Rig) -> str:
     volume = rig.make("ns1", "live", BY_NAME)
     owner_of(rig, volume).unlink()
@@ -379,6 +395,8 @@ NEVER = [
     unmatched(path="/exports/slow/ns1/live"),
     unmatched(server="other.name"),
     unmatched(path="nonsense"),
+    unmatched_by_its_name_alone,
+    unmatched_under_another_name,
     unmatched_of_the_go_provisioner,
     unmatched_of_a_default_name,
     unmatched_of_somebody_else,
@@ -427,6 +445,7 @@ def test_a_volume_of_ours_that_is_not_nfs_is_a_finding(rig: Rig, run: Run) -> No
     wire = msgspec.to_builtins(volume)
     del wire["spec"]["nfs"]
     rig.put(msgspec.convert(wire, Volume))
+    owner_of(rig, volume).unlink()
     assert ("no-export", "") in findings(run)
     assert run("orphans", "--archive", "--yes").exit_code == 0
     assert run("orphans", "--archive", "--yes", "ns1/odd").exit_code == 2
@@ -460,6 +479,44 @@ def test_a_cluster_that_lacks_most_of_the_volumes_is_taken_for_the_wrong_one(
         assert f"{4 - there} of the 4 volumes" in " ".join(result.output.split())
         assert "https://192.0.2.1:6443" in result.output
         assert rig.tree() == before
+
+
+def kept_on_purpose(rig: Rig, name: str) -> None:
+    rig.drop(rig.provision(rig.request(make_claim(name, "ns1"), BY_NAME, policy="retain")))
+
+
+def anothers(rig: Rig, name: str) -> None:
+    volume = rig.make("ns1", name, BY_NAME)
+    rig.drop(volume)
+    change_owner(rig, volume, provisioner="example.org/not-here")
+
+
+def without_directory(rig: Rig, name: str) -> None:
+    volume = rig.make("ns1", name, BY_NAME)
+    rig.drop(volume)
+    rig.directory(volume).rmdir()
+
+
+@pytest.mark.parametrize("make", [kept_on_purpose, anothers, without_directory])
+def test_what_is_missing_for_a_reason_speaks_for_no_other_cluster(
+    rig: Rig, run: Run, make: Callable[[Rig, str], None]
+) -> None:
+    rig.make("live", "a", BY_NAME)
+    (rig.share / "unknown").mkdir()
+    for number in range(3):
+        make(rig, f"a{number}")
+    assert run("orphans", "--archive", "--yes").exit_code == 0
+
+
+def test_what_was_just_made_speaks_for_no_other_cluster(rig: Rig, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prov_host_nfs_subdir.tools._Wall.now", lambda _self: rig.clock.now())
+    rig.make("live", "a", BY_NAME)
+    (rig.share / "unknown").mkdir()
+    for number in range(3):
+        rig.drop(rig.make("ns1", f"a{number}", BY_NAME))
+    assert run("orphans", "--archive", "--yes").exit_code == 0
+    rig.clock._move(3600)
+    assert run("orphans", "--archive", "--yes").exit_code == 2
 
 
 def test_that_volumes_are_missing_can_be_said_to_be_right(rig: Rig, run: Run) -> None:
@@ -543,6 +600,8 @@ def test_replaced_and_foreign_volumes_are_adopted_after_asking(rig: Rig, run: Ru
     assert result.exit_code == 0
     assert result.stdout.count("from now on") == 2
     assert list(findings(run)) == [("unknown-directory", "old")]
+    for one in (volume, foreign):
+        assert "confirmed" not in owner_of(rig, one).read_text()
     rig.delete(volume)
     rig.delete(foreign)
     assert [path for path in rig.tree() if "/" not in path] == ["old"]
@@ -562,7 +621,6 @@ def without_its_record(volume: Volume, content: str | None) -> Volume:
 def test_a_volume_whose_own_record_is_lost_is_adopted_by_the_one_on_the_share(
     rig: Rig, run: Run, content: str | None, how: str
 ) -> None:
-    rig.make("ns1", "other", BY_NAME)
     volume = without_its_record(rig.make("ns1", "a", BY_NAME), content)
     (rig.directory(volume) / "f").write_text("x")
     rig.put(volume)
