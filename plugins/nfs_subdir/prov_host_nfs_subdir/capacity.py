@@ -55,9 +55,10 @@ def _waiting(work: ExportAtWork, share: OpenShare) -> dict[str, tuple[tuple[str,
     """What a former process made for claims of this cluster that still have no volume."""
     saved = {volume.name for volume in work.host.volumes()}
     claims = {claim.uid for claim in work.host.claims() if claim.uid}
+    work.owners.look(share.owners)
     return {
         one.pv: (one.parts, one.capacity)
-        for one in work.owners.known(share.owners)[0]
+        for one in work.owners.known()
         if one.pv not in saved and one.claim_uid in claims
     }
 

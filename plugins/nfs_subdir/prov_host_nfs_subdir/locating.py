@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from prov_host import DeleteError, Volume
-from prov_host.safedir import UnsafeName, normalize_absolute, relative_parts
+from prov_host.safedir import UnsafeName, normalize_absolute, overlaps, relative_parts
+from prov_host_nfs_subdir.paths import PathIndex
 from prov_host_nfs_subdir.settings import Export, same_server
 from prov_host_nfs_subdir.share import Evidence
 
@@ -101,7 +102,9 @@ def parts_in(export: Export, volume: Volume) -> tuple[str, ...] | None:
     return None if source is None else _parts(*source, export.servers, export.roots)
 
 
-def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but: str) -> list[Use]:
+def users(
+    export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but: str, *, spelled_alike: bool = False
+) -> list[Use]:
     """The volumes whose directory is this one, is inside it, or has it inside.
 
     A volume of the whole export (which some charts make for the provisioner itself) does not count.
@@ -111,6 +114,7 @@ def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but
         volumes: all volumes of the cluster; the same objects again, as the host's cache holds them, cost little.
         parts: the directory.
         but: the name of the volume that asks.
+        spelled_alike: also volumes whose path is only spelled so, for a server that ignores case.
 
     Returns:
         The others.
@@ -118,7 +122,7 @@ def users(export: Export, volumes: Iterable[Volume], parts: tuple[str, ...], but
     Callable from any thread. Since 0.1.
     """
     found = _index(export.servers, export.roots).overlapping(volumes, parts)
-    return [use for use in found if use.volume.name != but]
+    return [use for use in found if use.volume.name != but and (spelled_alike or overlaps(use.parts, parts))]
 
 
 class _Index:
@@ -133,40 +137,30 @@ class _Index:
         self._roots = roots
         self._lock = threading.Lock()
         # The volume is kept too: while it is, nothing else gets its id.
-        self._seen: dict[int, tuple[Volume, tuple[str, ...] | None]] = {}
-        self._at: dict[tuple[str, ...], dict[int, Use]] = {}
-        self._inside: dict[tuple[str, ...], dict[int, Use]] = {}
+        self._seen: dict[int, tuple[Volume, Use | None]] = {}
+        self._paths: PathIndex[int] = PathIndex()
 
     def overlapping(self, volumes: Iterable[Volume], parts: tuple[str, ...]) -> list[Use]:
-        """The volumes at, inside and around a directory."""
+        """The volumes at, inside and around a directory, in whatever spelling."""
         current = {id(volume): volume for volume in volumes}
         with self._lock:
             for key in self._seen.keys() - current.keys():
                 self._drop(key)
             for key in current.keys() - self._seen.keys():
                 self._add(key, current[key])
-            around = (self._at.get(parts[:depth], {}) for depth in range(1, len(parts) + 1))
-            return [use for uses in (*around, self._inside.get(parts, {})) for use in uses.values()]
+            return [use for key in self._paths.overlapping(parts) if (use := self._seen[key][1])]
 
     def _add(self, key: int, volume: Volume) -> None:
         source = _source(volume)
         parts = None if source is None else _parts(*source, self._servers, self._roots)
-        self._seen[key] = (volume, parts)
+        self._seen[key] = (volume, Use(volume, parts) if parts else None)
         if parts:
-            use = Use(volume, parts)
-            self._at.setdefault(parts, {})[key] = use
-            for depth in range(1, len(parts)):
-                self._inside.setdefault(parts[:depth], {})[key] = use
+            self._paths.add(key, parts)
 
     def _drop(self, key: int) -> None:
-        _volume, parts = self._seen.pop(key)
-        if not parts:
-            return
-        for table, path in ((self._at, parts), *((self._inside, parts[:depth]) for depth in range(1, len(parts)))):
-            uses = table[path]
-            del uses[key]
-            if not uses:
-                del table[path]
+        _volume, use = self._seen.pop(key)
+        if use is not None:
+            self._paths.drop(key, use.parts)
 
 
 @lru_cache(maxsize=64)

@@ -30,7 +30,7 @@ from prov_host_nfs_subdir.parents import first_missing, inherited_group, open_pa
 from prov_host_nfs_subdir.planning import Plan
 from prov_host_nfs_subdir.records import Owner, Parents, stem
 from prov_host_nfs_subdir.share import OpenShare
-from prov_host_nfs_subdir.sharing import inodes_on_the_way, is_released
+from prov_host_nfs_subdir.sharing import inodes_on_the_way, is_owned, is_released
 
 __all__ = ["provision"]
 
@@ -87,7 +87,7 @@ def _settle(
     parts = owner.parts if owner else wanted.parts
     others = [use for use in users(work.export, volumes, parts, but=wanted.pv) if not is_released(work, use.volume)]
     refuse_used(work, share, wanted, parts, others)
-    check_target(share, parts, lambda some: any(one.parts == some for one in work.owners.known(share.owners)[0]))
+    check_target(share, parts, lambda some: is_owned(work, share, some))
     inodes = inodes_on_the_way(share.root, parts[:-1])
     there = _find(share, wanted, parts, resumed=owner is not None)
     if there is not None:

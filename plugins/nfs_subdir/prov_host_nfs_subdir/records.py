@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from prov_host.safedir import Dir
+from prov_host_nfs_subdir.paths import PathIndex
 
 __all__ = [
     "ArchiveRecord",
@@ -211,6 +212,8 @@ class Owners:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._known: dict[str, Known] = {}
+        self._paths: PathIndex[str] = PathIndex()
+        self._inodes: dict[int, set[str]] = {}
         self._listed: float | None = None
         self._unreadable: tuple[UnreadableRecord, ...] = ()
 
@@ -230,13 +233,13 @@ class Owners:
         name = stem(owner.pv)
         owners.write_file(name + _SUFFIX, encode(owner), temporary=name + ".tmp")
         with self._lock:
-            self._known[name + _SUFFIX] = Known.of(owner)
+            self._put(name + _SUFFIX, Known.of(owner))
 
     def remove(self, owners: Dir, pv: str) -> None:
         """Remove a volume's record; nothing happens if there is none."""
         owners.unlink(stem(pv) + _SUFFIX)
         with self._lock:
-            self._known.pop(stem(pv) + _SUFFIX, None)
+            self._put(stem(pv) + _SUFFIX, None)
 
     def all(self, owners: Dir) -> Iterator[Owner | UnreadableRecord]:
         """Every record; errors instead of what cannot be read."""
@@ -250,25 +253,25 @@ class Owners:
             except UnreadableRecord as error:
                 yield error
 
-    def known(self, owners: Dir, *, fresh: bool = True) -> tuple[list[Known], tuple[UnreadableRecord, ...]]:
-        """All records, as far as they say where their directories are.
+    def look(self, owners: Dir, *, fresh: bool = True) -> tuple[UnreadableRecord, ...]:
+        """Bring the index up to date.
 
         Args:
             owners: the records.
             fresh: whether records that another cluster wrote in the last seconds must be among them.
 
         Returns:
-            The records, and errors for those that cannot be read.
+            Errors for those that cannot be read.
         """
         now = self._monotonic()
         with self._lock:
-            known, listed = dict(self._known), self._listed
-            if listed is not None and not fresh and now - listed < self._RECENT:
-                return list(known.values()), self._unreadable
+            if self._listed is not None and not fresh and now - self._listed < self._RECENT:
+                return self._unreadable
+            known = set(self._known)
         there = {name for name in owners.names() if name.endswith(_SUFFIX)}
         read: dict[str, Known] = {}
         unreadable = []
-        for name in there - known.keys():
+        for name in there - known:
             try:
                 data = owners.read_file(name, limit=_LIMIT)
                 if data is not None:
@@ -278,11 +281,42 @@ class Owners:
                 unreadable.append(error)
         with self._lock:
             # What this process wrote or removed meanwhile is newer than what was listed.
-            found = {name: one for name, one in self._known.items() if name in there or name not in known}
-            self._known = {**read, **found}
+            for name in known - there:
+                self._put(name, None)
+            for name in read.keys() - self._known.keys():
+                self._put(name, read[name])
             self._listed = now
             self._unreadable = tuple(unreadable)
-            return list(self._known.values()), self._unreadable
+            return self._unreadable
+
+    def known(self) -> list[Known]:
+        """All records, as last looked at."""
+        with self._lock:
+            return list(self._known.values())
+
+    def overlapping(self, parts: tuple[str, ...]) -> list[Known]:
+        """The records, as last looked at, of a directory, of ones inside and around it, in whatever spelling."""
+        with self._lock:
+            return [self._known[name] for name in self._paths.overlapping(parts)]
+
+    def with_inodes(self, inodes: Iterable[int]) -> list[Known]:
+        """The records, as last looked at, that name one of these inode numbers."""
+        with self._lock:
+            return [self._known[name] for inode in set(inodes) for name in self._inodes.get(inode, ())]
+
+    def _put(self, name: str, known: Known | None) -> None:
+        """Change the index; the lock is held."""
+        old = self._known.pop(name, None)
+        if old is not None:
+            self._paths.drop(name, old.parts)
+            names = self._inodes[old.inode]
+            names.discard(name)
+            if not names:
+                del self._inodes[old.inode]
+        if known is not None:
+            self._known[name] = known
+            self._paths.add(name, known.parts)
+            self._inodes.setdefault(known.inode, set()).add(name)
 
 
 class Released:

@@ -333,7 +333,9 @@ class Share:
                 f"export {self.export.name!r}: the share at {root.path} has the id {root_id}, but volume "
                 f"{recorded[0].pv} was made on {recorded[0].root}: another share is mounted here"
             )
-        if evidence and not self._is_evident(root, private, root_id, evidence):
+        if not evidence:
+            return  # nothing speaks against it, but nothing speaks for it either: ask again
+        if not self._is_evident(root, private, root_id, evidence):
             raise self._nothing_there(root, evidence)
         self._proved = root_id
 

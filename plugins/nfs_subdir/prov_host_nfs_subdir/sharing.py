@@ -12,18 +12,25 @@ has (no other has that uid), and neither its volume nor its claim is here any mo
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from prov_host import Volume
 from prov_host.safedir import Dir, NotADirectory, overlaps
 from prov_host_nfs_subdir.exports import ExportAtWork
-from prov_host_nfs_subdir.locating import is_ours, parts_in, provisioned_by
+from prov_host_nfs_subdir.locating import is_ours, provisioned_by, users
 from prov_host_nfs_subdir.records import Owner, UnreadableRecord
 from prov_host_nfs_subdir.share import OpenShare
 
-__all__ = ["inodes_on_the_way", "is_left_over", "is_released", "others_at", "same_directory", "shares", "whose"]
+__all__ = [
+    "inodes_on_the_way",
+    "is_left_over",
+    "is_owned",
+    "is_released",
+    "others_at",
+    "same_directory",
+    "shares",
+    "whose",
+]
 
 
 def is_released(work: ExportAtWork, volume: Volume) -> bool:
@@ -65,9 +72,9 @@ def others_at(
         The records whose place is taken by anything (where nothing is, nothing can be lost), and the records that
         cannot be read, about which nobody knows.
     """
-    known, unreadable = work.owners.known(share.owners, fresh=fresh)
+    unreadable = work.owners.look(share.owners, fresh=fresh)
     found = []
-    for one in known:
+    for one in work.owners.overlapping(parts):
         if one.pv == but or not overlaps(one.parts, parts):
             continue
         owner = work.owners.read(share.owners, one.pv)
@@ -94,6 +101,12 @@ def is_left_over(work: ExportAtWork, owner: Owner, class_uids: Iterable[str] = (
     return all(volume.name != owner.pv for volume in host.volumes()) and all(
         claim.uid != owner.claim_uid for claim in host.claims()
     )
+
+
+def is_owned(work: ExportAtWork, share: OpenShare, parts: tuple[str, ...]) -> bool:
+    """Whether an ownership record says that a directory is a volume's."""
+    work.owners.look(share.owners)
+    return any(one.parts == parts for one in work.owners.overlapping(parts))
 
 
 def inodes_on_the_way(root: Dir, parts: Sequence[str]) -> list[int]:
@@ -141,26 +154,20 @@ def same_directory(
     Returns:
         What it is, for a message, or "".
     """
-    known, _unreadable = work.owners.known(share.owners, fresh=False)
-    candidates = [(one.pv, one.parts, one.inode) for one in known]
-    candidates += [(one.name, theirs, 0) for one in volumes if (theirs := parts_in(work.export, one))]
-    folded = _folded(parts)
-    for pv, theirs, recorded in candidates:
+    work.owners.look(share.owners, fresh=False)
+    # Equal spellings are judged by those who know the volume.
+    for one in work.owners.with_inodes(inodes):
+        if one.pv != but and not overlaps(one.parts, parts) and _inode_at(share.root, one.parts) == one.inode:
+            return f"the directory of volume {one.pv}, {work.export.source_path(one.parts)}, or inside it"
+    alike = [(one.pv, one.parts) for one in work.owners.overlapping(parts)]
+    alike += [(use.volume.name, use.parts) for use in users(work.export, volumes, parts, but=but, spelled_alike=True)]
+    for pv, theirs in alike:
         if pv == but or overlaps(theirs, parts):
-            continue  # equal spellings are judged by those who know the volume
-        if recorded in inodes and _inode_at(share.root, theirs) == recorded:
-            return f"the directory of volume {pv}, {work.export.source_path(theirs)}, or inside it"
-        if not overlaps(_folded(theirs), folded):
             continue
         depth = min(len(theirs), len(inodes))
         if depth == min(len(theirs), len(parts)) and _inode_at(share.root, theirs[:depth]) == inodes[depth - 1]:
             return f"the directory of volume {pv}, {work.export.source_path(theirs)}, or inside it or around it"
     return ""
-
-
-@lru_cache(maxsize=65536)
-def _folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", part).casefold()) for part in parts)
 
 
 def _inode_at(root: Dir, parts: tuple[str, ...]) -> int | None:

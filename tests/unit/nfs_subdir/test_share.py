@@ -242,6 +242,19 @@ def test_a_volume_of_the_go_provisioner_is_already_absent_where_others_prove_the
     assert rig.plugin.archive(volume).already_absent
 
 
+def test_a_share_that_no_volume_spoke_for_is_looked_at_again(rig: Rig) -> None:
+    """The host started before the cluster's volumes were restored from a backup."""
+    volume = rig.make("ns1", "data", BY_NAME)
+    rig.drop(volume)
+    another_share(rig)
+    rig.start()
+    assert list(rig.plugin.check()) == []
+    rig.put(volume)
+    assert "another share" in rig.plugin.check()[0]
+    with pytest.raises(ProvisionError, match="another share is mounted here"):
+        rig.plugin.provision(rig.request(make_claim("other", "ns1")))
+
+
 def test_a_volume_of_the_go_provisioner_is_no_proof_of_itself(rig: Rig) -> None:
     rig.drop(rig.make("x", "y"))  # the share is in use, and nobody of this cluster is on it
     volume = rig.without_record(rig.make("ns1", "data", BY_NAME))
@@ -252,7 +265,7 @@ def test_a_volume_of_the_go_provisioner_is_no_proof_of_itself(rig: Rig) -> None:
     assert list(rig.plugin.check()) == []
     rig.put(volume)
     for hook in (rig.plugin.delete, rig.plugin.archive):
-        with pytest.raises(DeleteError, match=r"nothing shows.*make the directory again"):
+        with pytest.raises(DeleteError, match=r"(nothing shows|none of their).*make the directory"):
             hook(volume)
     rig.directory(volume).mkdir()
     assert not rig.delete(volume).already_absent
