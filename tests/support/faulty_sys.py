@@ -117,7 +117,7 @@ class FaultySys:
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._real = QuickSys()
+        self._real: RealSys = QuickSys()
         self._lock = threading.Lock()
 
     @property

@@ -166,3 +166,16 @@ def test_what_deleting_needs_is_made_while_there_is_room(rig: Rig) -> None:
     for area in ("trash", "parents", "new", "owners"):
         assert (rig.share / ".prov-host" / area).is_dir()
     assert Path(rig.directory(volume)).is_dir()
+
+
+def test_archives_expire(rig: Rig) -> None:
+    rig.settings["retention_confirm"] = "0"
+    rig.start()
+    clocked = rig.sys
+    rig.archive(rig.make("ns1", "data", {"archiveRetention": "1d"}))
+    rig.clock._move(2 * 86400)
+    fill(rig, errno.ENOSPC)._real = clocked
+    rig.host.jobs["nfs_subdir expired archives of default"][1]()
+    assert rig.plugin.wait_for_trash(10)
+    assert rig.archives() == []
+    assert rig.trash() == []
