@@ -23,7 +23,7 @@ from prov_host_nfs_subdir.records import Owner, Parents, stem
 from prov_host_nfs_subdir.restored import restored
 from prov_host_nfs_subdir.share import PRIVATE, OpenShare
 from prov_host_nfs_subdir.sharing import is_left_over
-from prov_host_nfs_subdir.unmatched import UnmatchedVolumes
+from prov_host_nfs_subdir.unmatched import Unmatched, UnmatchedVolumes
 
 __all__ = ["scan", "take_picture", "without_export"]
 
@@ -67,12 +67,10 @@ def scan(picture: Picture, *, progress: Callable[[str], None] = lambda _: None) 
         The findings, sorted by kind and path.
     """
     findings: list[Finding] = []
-    number = 0
     for number, (volume, parts) in enumerate(picture.here.values(), start=1):
-        if number % 100 == 0:
-            progress(f"looking at volumes: {number} of {len(picture.here)}")
         findings += _of_volume(picture, volume, parts)
-    progress(f"looked at {number} volumes")
+        if number % 100 == 0 or number == len(picture.here):
+            progress(f"looking at volumes: {number} of {len(picture.here)}")
     findings += _overlaps(picture)
     for owner in picture.owners.values():
         if owner.pv not in picture.cluster:
@@ -159,7 +157,7 @@ def _of_owner(picture: Picture, owner: Owner) -> Iterator[Finding]:
     elif owner.parts in picture.at:
         kind, detail, archive = "stale-record", f"the directory is {picture.at[owner.parts]}'s by now", ""
     elif doubt := picture.elsewhere.perhaps_at(owner.parts):
-        kind, detail, archive = "in-doubt", _doubt(doubt.volume, doubt.remark), ""
+        kind, detail, archive = "in-doubt", _doubt(doubt), ""
     yield Finding(kind=kind, path=owner.path, detail=detail, pv=owner.pv, claim=claim, archive=archive)
 
 
@@ -180,9 +178,9 @@ def _why_without_volume(picture: Picture, owner: Owner) -> tuple[str, str, str]:
     return "other-cluster", f"{made} for class {name}, which is another cluster's or was deleted since", NAMED
 
 
-def _doubt(volume: Volume, remark: str) -> str:
-    claim = f" of claim {volume.claim_key}" if volume.claim_key else ""
-    return f"may be used by volume {volume.name}{claim}: {remark}"
+def _doubt(doubt: Unmatched) -> str:
+    where = f"at {doubt.source}, which is" if doubt.source else "which is"
+    return f"may be used by volume {doubt.volume.name} {where} in no configured export"
 
 
 def _of_directories(picture: Picture) -> Iterator[Finding]:
@@ -229,7 +227,7 @@ def _unused(
     """A directory that no volume seems to use."""
     archive = NAMED
     if doubt := picture.elsewhere.perhaps_at(parts):
-        kind, detail, archive = "in-doubt", _doubt(doubt.volume, doubt.remark), ""
+        kind, detail, archive = "in-doubt", _doubt(doubt), ""
         pv, claim = doubt.volume.name, doubt.volume.claim_key
     else:
         try:

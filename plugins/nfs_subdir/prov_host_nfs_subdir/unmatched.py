@@ -38,10 +38,7 @@ class Unmatched:
         """What is wrong and what to do."""
         if not self.source:
             return "has no NFS source"
-        return (
-            f"its source {self.source} is in no configured export; if it is this share, add the server to "
-            "server_aliases, or the beginning of the path to historical_paths"
-        )
+        return "in no configured export: if it is this share, add to server_aliases or historical_paths"
 
 
 class UnmatchedVolumes:

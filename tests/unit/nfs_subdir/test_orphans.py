@@ -141,7 +141,7 @@ def test_progress_ends_with_what_was_looked_at(rig: Rig, run: Run) -> None:
     for number in range(3):
         rig.make("ns1", f"a{number}", BY_NAME)
     lines = [line for line in run("orphans").stderr.splitlines() if "volumes" in line]
-    assert lines[-1].endswith("looked at 3 volumes")
+    assert lines[-1].endswith("3 of 3")
 
 
 def test_names_that_are_no_text_are_shown_and_harm_nothing(rig: Rig, run: Run) -> None:
