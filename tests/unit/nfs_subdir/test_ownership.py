@@ -110,6 +110,18 @@ def test_a_volume_of_another_cluster_inside_an_adopted_directory_stops_its_remov
     assert (one.share / "team" / "data").is_dir()
 
 
+def test_a_parent_that_was_adopted_since_is_a_volume_for_the_other_cluster_at_once(two: tuple[Rig, Rig]) -> None:
+    one, second = two
+    for name in ("y", "z"):
+        second.make("x", name, BY_NAME)
+    first = one.make("team", "a", BY_NAME)
+    (one.share / "team" / "notes").write_text("kept")  # so it stays when it is not a parent any more
+    one.delete(first)
+    volume = one.make("ns", "a", ANY, annotations={"p": "team"})
+    with pytest.raises(ProvisionError, match=volume.name):
+        second.make("ns", "b", ANY, annotations={"p": "team/inside"})
+
+
 def test_a_record_that_cannot_be_read_is_nobody_s_permission(two: tuple[Rig, Rig]) -> None:
     one, second = two
     here = one.make("ns1", "a", SHARED)
@@ -277,6 +289,20 @@ def test_so_is_a_spelling_that_only_the_server_takes_for_the_same(rig: Rig) -> N
         with pytest.raises(ProvisionError, match="or inside it"):
             rig.make("evil", "b", ANY, annotations={"p": path})
     assert rig.tree() == before
+
+
+def test_a_directory_around_another_cluster_s_volume_is_known_in_any_spelling(rig: Rig) -> None:
+    rig.sys = IgnoringCase()
+    rig.start()
+    rig.make("victim", "a", ANY, annotations={"p": "team/data"})
+    second = cluster_on(rig)
+    second.sys = rig.sys
+    second.start()
+    before = rig.tree()
+    with pytest.raises(ProvisionError, match="around it"):
+        second.make("evil", "b", ANY, annotations={"p": "Team"})
+    assert rig.tree() == before
+    second.stop()
 
 
 def test_parents_may_be_spelled_differently(rig: Rig) -> None:
