@@ -103,10 +103,11 @@ class ProvisionError(Outcome):
 
 
 class Infeasible(Outcome):
-    """The class's parameters or the claim cannot work as they are.
+    """The class's parameters or the claim cannot work as they are, and nothing is left behind.
 
-    Retried after ``retry-interval-max`` (5 min), or at once when the class changes or is re-created. The reference
-    controller's ``InvalidArgument``. Since 0.1.
+    Also not by an earlier call with the same ``pv_name``, whose answer was lost: that is taken back first, or the
+    answer is :exc:`InBackground`. Retried after ``retry-interval-max`` (5 min), or at once when the class changes or is
+    re-created. The reference controller's ``InvalidArgument``. Since 0.1.
     """
 
 
