@@ -149,6 +149,8 @@ class Playground:
         (self.share / "full" / "link").symlink_to(self.outside / "secret")
         (self.share / "archived-x").mkdir()
         (self.share / "archived-x.json").write_bytes(b'{"name": "archived-x", "archived": "2026-01-01T00:00:00Z"}')
+        self.owners = self.share / ".prov-host" / "owners"
+        self.records = set(os.listdir(self.owners))
         self.inside = self.existing()
         self.beside = tree_of(self.outside)
 
@@ -176,8 +178,14 @@ class Playground:
             else:
                 there.unlink(missing_ok=True)
         shutil.rmtree(self.share / ".prov-host" / "trash", ignore_errors=True)
+        # A volume that was kept has a record, and a later one around or inside its directory would be refused.
+        left_over = set(os.listdir(self.owners)) - self.records
+        for name in left_over:
+            (self.owners / name).unlink()
         for served in self.rig.plugin._served.values():
             served.work._reserved.clear()
+            for name in left_over:
+                served.work.owners._put(name, None)
 
 
 @pytest.fixture(scope="module")
