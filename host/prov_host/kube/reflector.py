@@ -18,7 +18,8 @@ believes (on a quiet 1.37 server the first bookmark comes after two minutes).
 
 **Failing** is normal. Refused connections, 429 and 5xx mean "the same again, later": the watch goes on where it was.
 410 and everything else that does not make sense mean "fill again". The waits grow from 0.8 s to 30 s, with jitter, and
-start over after two quiet minutes. Nothing but cancellation ends :meth:`Reflector.run`.
+start over after two quiet minutes; a server may ask for a longer pause, but not for more than 30 s. Nothing but
+cancellation ends :meth:`Reflector.run`.
 
 A **resync** tells the handlers of every object once more, from the cache; no request is made for it.
 """
@@ -48,6 +49,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _SLICE = 500  # handlers told in a resync before others get a turn
 _INITIAL_LIMIT = 300.0  # seconds for the initial objects: a server that ignores what we ask for never ends them
 _LASTING = 30.0  # seconds after which what is wrong does not pass by itself
+_LONGEST_WAIT = 30.0  # seconds that we stay blind because a server, or what stands before it, asks for a pause
 _PATIENCE = 5  # failed watches in a row, after which a list looks whether the version is still any good
 
 
@@ -243,7 +245,7 @@ class Reflector(Generic[T]):
         if not self._problem:
             self._ill_since = self._clock.monotonic()
         self._problem = str(error)
-        wait = max(self._backoff.take(), error.retry_after or 0.0)
+        wait = max(self._backoff.take(), min(error.retry_after or 0.0, _LONGEST_WAIT))
         log = logger.info if isinstance(error, Gone) else logger.warning
         log("%s: %s (again in %.1f s; the cache keeps what it has)", self._resource.plural, error, wait)
         await self._clock.sleep(wait)
