@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _JITTER = 1.2
 _LAST_TRIES = 0.25  # seconds apart, at the end of the deadline
+_MOST_TRANSITIONS = 2**31 - 1  # the field is an int32: one more, and the API refuses every update
 _LOOK_BACK = 60.0  # seconds between looks, while leading, at whether an older provisioner has been started again
 _LASTING = 30.0  # seconds after which not being able to take part is no passing trouble
 _TELL_AGAIN = 60.0  # seconds between two warnings about it
@@ -99,6 +100,7 @@ class Elector:
         self._freed = asyncio.Event()
         self._told_old_holder = ""
         self._trouble: tuple[str, float] | None = None
+        self._silent = ""
         self._tell_at = 0.0
         self._told: set[type[Exception]] = set()
         self._looked_back = clock.monotonic()
@@ -126,11 +128,12 @@ class Elector:
     def problem(self) -> str:
         """Why it has not been able to take part for half a minute, and what to do; "" if it can.
 
-        Standing by while another leads is no problem. Callable from any thread.
+        Standing by while another leads is no problem; while another holds the lease and does not renew it, it is one.
+        Callable from any thread.
         """
         trouble = self._trouble
         if trouble is None or self._clock.monotonic() - trouble[1] < _LASTING:
-            return ""
+            return self._silent
         return trouble[0]
 
     def stop(self) -> None:
@@ -166,6 +169,7 @@ class Elector:
         last_words = ""
         while not self._stop.is_set():
             self._freed.clear()
+            silent = self._silent
             try:
                 words = await within(self._clock, 2 * self._durations.renew, self._try())
                 self._trouble = None
@@ -175,7 +179,8 @@ class Elector:
             if self._leading:
                 return True
             if words and words != last_words:
-                logger.info("lease %s: %s", self.key, words)
+                level = logging.WARNING if self._silent and not silent else logging.INFO
+                logger.log(level, "lease %s: %s", self.key, words)
             last_words = words
             wait = self._durations.retry * (1.0 + _JITTER * self._rng.random())
             await pause(self._clock, wait, self._stop, self._freed)
@@ -208,10 +213,11 @@ class Elector:
         old_holder = await self._old_lock.holder() if self._old_lock else ""
         sent = self._clock.monotonic()
         lease = await self._read()
+        self._silent = ""
         if lease is not None and lease.holder not in {"", self._identity}:
             seconds = lease.seconds or self._durations.lease
             if not self._observed.expired(seconds):
-                return f"{lease.holder} leads"
+                return self._silent_holder(lease, seconds) or f"{lease.holder} leads"
         if old_holder:
             return (
                 f"{old_holder} holds the Endpoints lock {self.key} of an older provisioner and may be serving: waiting "
@@ -223,6 +229,17 @@ class Elector:
         except (AlreadyExists, Conflict):
             return "somebody else was faster"
         return ""
+
+    def _silent_holder(self, lease: Lease, seconds: float) -> str:
+        """What to say of a holder that has not renewed for half a minute, although its lease is good for longer."""
+        if self._observed.age < _LASTING:
+            return ""
+        self._silent = (
+            f"{lease.holder} holds it and has not renewed it for more than {_LASTING:.0f} s, but it says that it is "
+            f"good for {seconds:.0f} s, which is waited for: if nothing of that name runs any more, delete the Lease "
+            f"{self.key}"
+        )
+        return self._silent
 
     async def _read(self) -> Lease | None:
         try:
@@ -249,7 +266,7 @@ class Elector:
             "leaseDurationSeconds": int(self._durations.lease),
             "acquireTime": (spec.get("acquireTime") or now) if ours else now,
             "renewTime": now,
-            "leaseTransitions": 0 if lease is None else lease.transitions + (0 if ours else 1),
+            "leaseTransitions": self._transitions(lease, ours=ours),
         }
         timeout = self._durations.request_timeout
         if lease is None:
@@ -257,6 +274,12 @@ class Elector:
             return await self._client.create(LEASES, body, namespace=self._namespace, timeout=timeout)
         body = self._body(lease.metadata, spec)
         return await self._client.update(LEASES, body, namespace=self._namespace, timeout=timeout)
+
+    def _transitions(self, lease: Lease | None, *, ours: bool) -> int:
+        if lease is None:
+            return 0
+        found = lease.transitions + (0 if ours else 1)
+        return found if found <= _MOST_TRANSITIONS else 0
 
     def _body(self, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
         return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}

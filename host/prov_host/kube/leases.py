@@ -177,9 +177,14 @@ class Observation:
             self._record = record
             self._since = self._clock.monotonic()
 
+    @property
+    def age(self) -> float:
+        """Seconds since the record was first seen as it is."""
+        return self._clock.monotonic() - self._since
+
     def expired(self, seconds: float) -> bool:
         """Whether the record has been unchanged for longer than it is good for. A new one never is."""
-        return self._clock.monotonic() - self._since > seconds
+        return self.age > seconds
 
 
 class EndpointsLock:

@@ -20,6 +20,7 @@ from prov_host.kube.election import Elector
 from prov_host.kube.leases import ANN_ENDPOINTS_LEADER, Durations, EndpointsLock, lease_name, micro_time
 
 NAME = "k8s-sigs.io-nfs"
+LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/ns/leases/{NAME}"
 
 
 # Names, durations, times.
@@ -431,6 +432,37 @@ async def test_standing_by_is_no_problem(contender, clock):
     two = contender("two")
     await clock.run_for(120)
     assert two.elector.problem == ""
+
+
+async def test_a_holder_that_never_renews_and_whose_lease_never_ends_is_told(contender, server, clock, caplog):
+    spec = {"holderIdentity": "forged", "leaseDurationSeconds": 2**31 - 1}
+    server.put(LEASE_PATH, {"metadata": {"name": NAME}, "spec": spec})
+    one = contender("one")
+    await clock.run_for(29)
+    assert one.elector.problem == ""  # it may renew yet
+    await clock.run_for(300)
+    assert not one.leading
+    assert "forged holds it and has not renewed it for more than 30 s" in one.elector.problem
+    assert "good for 2147483647 s" in one.elector.problem
+    assert "delete the Lease ns/" in one.elector.problem
+    assert [r.levelname for r in caplog.records if "has not renewed it" in r.getMessage()] == ["WARNING"]
+    server.put(LEASE_PATH, {"metadata": {"name": NAME}, "spec": spec | {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await clock.run_for(5)
+    assert one.elector.problem == ""  # it is alive
+    server.put(LEASE_PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
+    await clock.run_for(5)
+    assert one.leading
+    assert one.elector.problem == ""
+
+
+@pytest.mark.parametrize(("before", "after"), [(2**31 - 2, 2**31 - 1), (2**31 - 1, 0)])
+async def test_the_count_of_transitions_starts_over_where_the_field_ends(contender, server, clock, before, after):
+    spec = {"holderIdentity": "", "leaseTransitions": before}
+    server.put(LEASE_PATH, {"metadata": {"name": NAME}, "spec": spec})
+    one = contender("one")
+    await clock.run_for(5)
+    assert one.leading
+    assert server.lease()["spec"]["leaseTransitions"] == after
 
 
 # Keeping it.
