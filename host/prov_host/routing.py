@@ -23,6 +23,7 @@ import pluggy
 
 from prov_host.about import about
 from prov_host.clock import Clock
+from prov_host.controller.backend import Withdrawn
 from prov_host.errors import (
     DeleteError,
     HookTimeout,
@@ -241,20 +242,29 @@ class PluginBackend:
             text = self._complaint("provision", request.pv_name, error)
             raise InBackground(f"{text}; it may have made something, and will be asked again") from error
 
-    async def delete(self, volume: Volume, *, timeout: float | None = None) -> Removed:
+    async def delete(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
         """See :meth:`prov_host.controller.backend.Backend.delete`."""
-        return await self._remove("delete", volume, timeout)
+        return await self._remove("delete", volume, timeout, still)
 
-    async def archive(self, volume: Volume, *, timeout: float | None = None) -> Removed:
+    async def archive(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
         """See :meth:`prov_host.controller.backend.Backend.archive`."""
         if not self.supports_archive:
             raise DeleteError(f"{self.owner.title} cannot archive volumes; {volume.name} is left as it is")
-        return await self._remove("archive", volume, timeout)
+        return await self._remove("archive", volume, timeout, still)
 
-    async def _remove(self, hook: str, volume: Volume, timeout: float | None) -> Removed:
+    async def _remove(
+        self, hook: str, volume: Volume, timeout: float | None, still: Callable[[], bool] | None
+    ) -> Removed:
         await self._limiter.acquire()
 
         def call() -> Removed:
+            # Here, after every wait: somebody may have decided otherwise meanwhile.
+            if still is not None and not still():
+                raise Withdrawn(f"{hook} of {volume.name} is not wanted any more")
             answer = getattr(self._hooks, hook)(volume=private_copy(volume))
             if answer is None:
                 return Removed()
@@ -264,7 +274,7 @@ class PluginBackend:
 
         try:
             return await self._pool.run(volume.name, hook, call, limit=_smaller(timeout, self.limits.delete))
-        except HookTimeout:
+        except (HookTimeout, Withdrawn):
             raise
         except _FROM_DELETE as error:
             _raise_anew(error, _FROM_DELETE)

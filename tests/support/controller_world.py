@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from prov_host.clock import Clock
 from prov_host.controller import Controller, ControllerOptions, Metrics
+from prov_host.controller.backend import Withdrawn
 from prov_host.errors import ApiUnavailable
 from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES
 from prov_host.kube.client import Client
@@ -174,6 +175,7 @@ class ScriptedBackend:
         self.on_delete: Callable[[Volume], Removed | None] | None = None
         self.on_archive: Callable[[Volume], Removed | None] | None = None
         self.gate: asyncio.Event | None = None  # hooks wait for it after they did their work
+        self.turn: asyncio.Event | None = None  # delete and archive wait for it before they begin
         self.wakes: list[Callable[[str], None]] = []
 
     def count(self, hook: str) -> int:
@@ -205,16 +207,29 @@ class ScriptedBackend:
             record={"path": request.pv_name},
         )
 
-    async def delete(self, volume: Volume, *, timeout: float | None = None) -> Removed:
-        return await self._remove("delete", volume, self.on_delete, self.storage.deleted)
+    async def delete(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
+        return await self._remove("delete", volume, self.on_delete, self.storage.deleted, still)
 
-    async def archive(self, volume: Volume, *, timeout: float | None = None) -> Removed:
-        return await self._remove("archive", volume, self.on_archive, self.storage.archived)
+    async def archive(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
+        return await self._remove("archive", volume, self.on_archive, self.storage.archived, still)
 
     async def _remove(
-        self, hook: str, volume: Volume, script: Callable[[Volume], Removed | None] | None, ledger: list[str]
+        self,
+        hook: str,
+        volume: Volume,
+        script: Callable[[Volume], Removed | None] | None,
+        ledger: list[str],
+        still: Callable[[], bool] | None,
     ) -> Removed:
         await self.crash.point(f"before {hook}")
+        if self.turn:
+            await self.turn.wait()
+        if still is not None and not still():
+            raise Withdrawn(hook)
         self.calls.append((hook, volume.name))
         answer = script(volume) if script else None
         if answer is None:

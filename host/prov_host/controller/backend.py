@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from prov_host.errors import ProvHostError
 from prov_host.model import Claim, Provisioned, ProvisionRequest, Record, Removed, StorageClass, Volume
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "Withdrawn"]
+
+
+class Withdrawn(ProvHostError):
+    """What was to be done is not wanted any more, and was not begun. Only the host raises it. Since 0.1."""
 
 
 class Backend(Protocol):
@@ -43,16 +48,27 @@ class Backend(Protocol):
                 has not returned yet.
         """
 
-    async def delete(self, volume: Volume, *, timeout: float | None = None) -> Removed:
+    async def delete(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
         """Run the ``delete`` hook.
 
+        Args:
+            volume: whose asset is to go.
+            timeout: as in :meth:`provision`.
+            still: asked on the hook's thread right before the hook runs, after every wait (for the rate limit, a
+                thread, an earlier call): whether the volume is still to be handled so. Must not block.
+
         Raises:
+            Withdrawn: ``still`` said no; the hook was not called.
             Outcome: :exc:`~prov_host.errors.Ignored`, :exc:`~prov_host.errors.VolumeInUse`, or
                 :exc:`~prov_host.errors.DeleteError` for everything else; HookTimeout as in :meth:`provision`.
         """
 
-    async def archive(self, volume: Volume, *, timeout: float | None = None) -> Removed:
-        """Run the ``archive`` hook; raises as :meth:`delete`."""
+    async def archive(
+        self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
+    ) -> Removed:
+        """Run the ``archive`` hook; everything else as in :meth:`delete`."""
 
     async def should_provision(self, claim: Claim, storage_class: StorageClass) -> bool:
         """Ask every plugin's ``should_provision``; all must agree.

@@ -124,9 +124,14 @@ class Saver:
         return volume
 
     def volumes(self) -> tuple[Volume, ...]:
-        """All of them. Safe from any thread."""
+        """All of them. Safe from any thread.
+
+        What was saved and never seen by the watch is left out after a minute, as in :meth:`find`. A list that does
+        not have it says nothing: it may be older than the volume.
+        """
+        now = self._parts.clock.monotonic()
         unsaved = tuple(entry.volume for entry in tuple(self._unsaved.values()))
-        return unsaved + tuple(volume for volume, _ in tuple(self._fresh.values()))
+        return unsaved + tuple(volume for volume, until in tuple(self._fresh.values()) if now <= until)
 
     @property
     def unsaved(self) -> tuple[str, ...]:
@@ -221,8 +226,12 @@ class Saver:
 
     def _finish(self, entry: _Unsaved, volume: Volume) -> None:
         name = entry.volume.name
+        now = self._parts.clock.monotonic()
+        while self._fresh and next(iter(self._fresh.values()))[1] < now:  # the oldest come first
+            del self._fresh[next(iter(self._fresh))]
         if self._parts.volumes.get(name) is None:
-            self._fresh[name] = (volume, self._parts.clock.monotonic() + _REMEMBER)
+            self._fresh.pop(name, None)
+            self._fresh[name] = (volume, now + _REMEMBER)
         self._unsaved.pop(name, None)
         self._saved(entry.claim, volume)
 

@@ -4,17 +4,21 @@ Each way out stands where it is decided, with its event and its metric beside it
 reference controller's delete operation.
 
 Before anything is done to an asset the volume is read again from the API, and everything is judged, and the plugin
-called, on *that*: a stale cache is how data of a re-created volume is lost. Once an asset is gone this is remembered
+called, on *that*: a stale cache is how data of a re-created volume is lost. Then the operation may wait, for votes, for
+the rate limit, for a thread; so right before the hook runs, on its thread, the cache is asked whether all that still
+holds: who says Retain in time keeps the data. Once an asset is gone this is remembered
 for the volume's uid, so that the passes which follow (the API keeps an object until its finalizers are gone) finish
 the object and never call the plugin a second time.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 
+from prov_host.controller.backend import Withdrawn
 from prov_host.controller.finalizers import reconciliation, removal
-from prov_host.controller.parts import DONE, Kind, Parts, Result
+from prov_host.controller.parts import DONE, Kind, Parts, Result, wait
 from prov_host.controller.policy import Decision, volume_policy
 from prov_host.errors import ApiError, DeleteError, HookTimeout, Ignored, NotFound, Outcome, VolumeInUse
 from prov_host.kube.api import VOLUMES
@@ -23,6 +27,8 @@ from prov_host.model import FINALIZER, Removed, Volume
 __all__ = ["VolumePath"]
 
 logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 1.0  # seconds until a volume is looked at again that was decided about otherwise while it waited
 
 _DONE_EVENTS = {"delete": "VolumeDeleted", "archive": "VolumeArchived", "retain": "VolumeRetained"}
 
@@ -66,10 +72,7 @@ class VolumePath:
             except ApiError as error:
                 wanted = "add" if "finalizers" in patch["metadata"] else "remove"
                 message = f"failed to {wanted} finalizer {FINALIZER} on volume {name} err: {error}"
-                if error.status == 403:
-                    self._parts.warn(
-                        volume, "VolumeFailedDelete", f"{message}; grant the host patch on persistentvolumes"
-                    )
+                self._refused(volume, message, error, needs="patch")
                 return Result(Kind.RETRY, message)
         if not self.may_delete(volume):
             return DONE
@@ -108,7 +111,9 @@ class VolumePath:
                 return DONE  # someone finished it
             except ApiError as error:
                 parts.metrics.delete_failed(volume)
-                return Result(Kind.RETRY, f"reading volume {name}: {error}")
+                message = f"reading volume {name}: {error}"
+                self._refused(volume, message, error, needs="get")
+                return Result(Kind.RETRY, message)
             if live.uid != volume.uid or not parts.ours(live) or not self.may_delete(live):
                 return DONE  # not that volume any more, or not to be deleted any more; the watch will tell
             volume = live
@@ -116,15 +121,11 @@ class VolumePath:
         try:
             if not await parts.backend.should_delete(volume):
                 return DONE
-            storage_class = parts.classes.get(volume.spec.storage_class_name or "")
-            decision = volume_policy(
-                volume,
-                storage_class if storage_class and parts.known(storage_class.provisioner or "") else None,
-                default=parts.backend.default_policy,
-                supports_archive=parts.backend.supports_archive,
-                plugin=parts.backend.plugin,
-            )
+            decision = self._decide(volume)
             removed = await self._reclaim(volume, decision)  # D1
+        except Withdrawn as error:
+            logger.info("Volume %s and its asset are left as they are: %s", name, error)
+            return wait(_LOOK_AGAIN, str(error))
         except Ignored as error:
             logger.info("Volume %s and its asset are left alone: %s", name, error)
             parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)  # as the reference counts it
@@ -142,17 +143,44 @@ class VolumePath:
         self._tell(volume, decision, removed)
         return await self._remove_object(volume)
 
-    async def _reclaim(self, volume: Volume, decision: Decision) -> Removed:
-        """D1: what the policy says is done to the asset. Raises Outcome."""
+    def _decide(self, volume: Volume) -> Decision:
+        """What is to become of the asset. Raises DeleteError."""
         parts = self._parts
+        storage_class = parts.classes.get(volume.spec.storage_class_name or "")
+        return volume_policy(
+            volume,
+            storage_class if storage_class and parts.known(storage_class.provisioner or "") else None,
+            default=parts.backend.default_policy,
+            supports_archive=parts.backend.supports_archive,
+            plugin=parts.backend.plugin,
+        )
+
+    def _still(self, volume: Volume, decision: Decision) -> bool:
+        """Whether the volume, as the cache has it now, is still to be handled so. Callable from any thread."""
+        cached = self._parts.volumes.by_uid(volume.uid)
+        if cached is None or not self._parts.ours(cached) or not self.may_delete(cached):
+            return False
+        try:
+            return self._decide(cached).policy == decision.policy
+        except Outcome:
+            return False
+
+    async def _reclaim(self, volume: Volume, decision: Decision) -> Removed:
+        """D1: what the policy says is done to the asset. Raises Outcome or Withdrawn."""
+        parts = self._parts
+        still = functools.partial(self._still, volume, decision)
         if decision.reason:
             logger.info("%s", decision.reason)
         if decision.policy == "retain":
+            if not still():
+                raise Withdrawn(f"removing volume {volume.name} is not wanted any more")
             return Removed(message=f"The data of volume {volume.name} stays where it is; only the volume is removed")
         call = parts.backend.archive if decision.policy == "archive" else parts.backend.delete
         began = parts.clock.monotonic()
         try:
-            removed = await call(volume, timeout=parts.options.deletion_timeout or None)
+            removed = await call(volume, timeout=parts.options.deletion_timeout or None, still=still)
+        except Withdrawn:
+            raise  # nothing was done, so there is nothing to tell observers
         except Outcome as error:
             parts.observe(decision.policy, volume, began, error=error)
             raise
@@ -181,10 +209,12 @@ class VolumePath:
         parts, name, uid = self._parts, volume.name, volume.uid
         began = self._gone[uid]
         assert began is not None
+        needs = "delete"
         try:
             if not volume.terminating:
                 await parts.api.delete(VOLUMES, name, uid=uid)  # D2
             if FINALIZER in volume.finalizers:
+                needs = "patch"
                 await parts.api.patch(VOLUMES, name, removal(volume, FINALIZER))  # D4
         except NotFound:
             pass
@@ -192,10 +222,18 @@ class VolumePath:
             # A conflict among them: if another volume has the name by now, the next pass finds that.
             logger.warning("The asset of volume %s was handled, but the volume could not be removed: %s", name, error)
             parts.metrics.delete_failed(volume)
-            return Result(Kind.RETRY, f"removing volume {name}: {error}")
+            message = f"the asset of volume {name} was handled, but the volume could not be removed: {error}"
+            self._refused(volume, message, error, needs=needs)
+            return Result(Kind.RETRY, message)
         parts.metrics.delete_succeeded(volume, parts.clock.monotonic() - began)
         if parts.volumes.by_uid(uid) is None:
             self._gone.pop(uid, None)
         else:
             self._gone[uid] = None
         return DONE
+
+    def _refused(self, volume: Volume, message: str, error: ApiError, *, needs: str) -> None:
+        """The event of a request that the API server answered with no. An unreachable one could not take events."""
+        if error.status:
+            remedy = f"; grant the host {needs} on persistentvolumes" if error.status == 403 else ""
+            self._parts.warn(volume, "VolumeFailedDelete", f"{message}{remedy}")
