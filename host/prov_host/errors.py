@@ -92,7 +92,16 @@ class NotSynced(ProvHostError):
 
 
 class Outcome(ProvHostError):
-    """Base of what a hook may raise on purpose; the message goes to the user in an event. Since 0.1."""
+    """Base of what a hook may raise on purpose; the message goes to the user in an event.
+
+    Attributes:
+        owner_asked: (set by the host) False if a wrapper spoke and the backend was not asked: this says nothing about
+            what exists.
+
+    Since 0.1.
+    """
+
+    owner_asked: bool = True
 
 
 class ProvisionError(Outcome):

@@ -3,7 +3,8 @@
 Every backend has a plugin manager of its own. In it all plugins are registered, but of ``provision``, ``delete`` and
 ``archive`` only the owner's implementation counts, and of the others only the wrappers
 (``@hookimpl(wrapper=True)``): a plugin can audit, limit or post-process any backend's operations, and can never be
-asked for a volume that is not its own. Votes (``should_provision``, ``should_delete``) are asked plugin by plugin, so
+asked for a volume that is not its own. What the owner said itself is told from what wrappers made of it
+(:mod:`prov_host.owner`). Votes (``should_provision``, ``should_delete``) are asked plugin by plugin, so
 that a wrong answer has a name; observers have a thread each, so that a slow one holds up nobody.
 
 :class:`PluginBackend` is what the controller works with: it hands out private copies, keeps time and rate limits,
@@ -41,6 +42,7 @@ from prov_host.hookspecs import PROJECT, HookSpecs
 from prov_host.kube.ratelimit import RateLimiter
 from prov_host.model import Claim, Provisioned, ProvisionRequest, Record, Removed, StorageClass, Volume, private_copy
 from prov_host.output import HostThread, as_plugin, words_of
+from prov_host.owner import OwnersHooks, Word, provision_outcome
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool, Late, seconds_text
 
@@ -83,16 +85,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Manager(pluggy.PluginManager):
-    """Registers the owner whole, and of everyone else only the wrappers of the operations."""
+    """Registers what stands for the owner whole, and of everyone else only the wrappers of the operations."""
 
-    def __init__(self, owner: Plugin) -> None:
+    def __init__(self, owner: OwnersHooks) -> None:
         super().__init__(PROJECT)
         self._owner = owner
         self.add_hookspecs(HookSpecs)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         options = super().parse_hookimpl_opts(plugin, name)
-        if options is None or plugin is self._owner.instance:
+        if options is None or plugin is self._owner:
             return options
         wraps = options.get("wrapper") or options.get("hookwrapper")
         return options if wraps and (options.get("specname") or name) in _OPERATIONS else None
@@ -190,8 +192,9 @@ class PluginBackend:
         self._observers = observers
         self._pool = HookPool(owner.name, size=self.limits.threads, clock=clock, queue_wait=self.limits.queue_wait)
         self._limiter = RateLimiter(clock, qps=self.limits.qps, burst=self.limits.burst)
-        manager = _Manager(owner)
-        manager.register(owner.instance, owner.name)  # first, so that its own wrappers are the innermost
+        stand_in = OwnersHooks(owner)
+        manager = _Manager(stand_in)
+        manager.register(stand_in, owner.name)
         for plugin in everyone:
             if plugin is not owner:
                 manager.register(plugin.instance, plugin.name)
@@ -223,8 +226,10 @@ class PluginBackend:
     async def provision(self, request: ProvisionRequest, *, timeout: float | None = None) -> Provisioned:
         """See :meth:`prov_host.controller.backend.Backend.provision`."""
         await self._limiter.acquire()
+        word = Word()
 
         def call() -> Provisioned:
+            word.begin()
             answer = self._hooks.provision(request=private_copy(request))
             if not isinstance(answer, Provisioned):
                 raise PluginError(f"it returned {_kind(answer)}; it must return a prov_host.Provisioned")
@@ -235,12 +240,15 @@ class PluginBackend:
             return await self._pool.run(request.pv_name, "provision", call, limit=limit)
         except HookTimeout:
             raise
-        except _FROM_PROVISION as error:
-            _raise_anew(error, _FROM_PROVISION)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it is weighed and raised anew
+            counts = provision_outcome(error, word) if isinstance(error, _FROM_PROVISION) else error
+            if isinstance(counts, _FROM_PROVISION):
+                _raise_anew(counts, _FROM_PROVISION, owner_asked=word.asked)
             # Nobody but the plugin knows whether something was made, so it is asked again until it says so.
-            text = self._complaint("provision", request.pv_name, error)
-            raise InBackground(f"{text}; it may have made something, and will be asked again") from error
+            text = self._complaint("provision", request.pv_name, counts)
+            raise InBackground(f"{text}; it may have made something, and will be asked again") from counts
+        finally:
+            word.error = None  # as in the pool: its traceback holds what holds it
 
     async def delete(
         self, volume: Volume, *, timeout: float | None = None, still: Callable[[], bool] | None = None
@@ -260,12 +268,22 @@ class PluginBackend:
         self, hook: str, volume: Volume, timeout: float | None, still: Callable[[], bool] | None
     ) -> Removed:
         await self._limiter.acquire()
+        word = Word()
+        what = f"{hook} of {self.owner.title}"
 
         def call() -> Removed:
+            word.begin()
             # Here, after every wait: somebody may have decided otherwise meanwhile.
             if still is not None and not still():
                 raise Withdrawn(f"{hook} of {volume.name} is not wanted any more")
-            answer = getattr(self._hooks, hook)(volume=private_copy(volume))
+            try:
+                answer = getattr(self._hooks, hook)(volume=private_copy(volume))
+            except Ignored:
+                if word.error is not None:
+                    raise word.error  # noqa: B904  whatever a wrapper made of it
+                raise
+            if answer is None and not word.returned:
+                raise word.error or DeleteError(f"{what} was not asked, and nobody says that it is done")
             if answer is None:
                 return Removed()
             if not isinstance(answer, Removed):
@@ -282,6 +300,8 @@ class PluginBackend:
             raise DeleteError(words_of(error, kind=False)) from error
         except Exception as error:
             raise DeleteError(self._complaint(hook, volume.name, error)) from error
+        finally:
+            word.error = None
 
     async def should_provision(self, claim: Claim, storage_class: StorageClass) -> bool:
         """See :meth:`prov_host.controller.backend.Backend.should_provision`."""
@@ -409,10 +429,12 @@ def _kind(answer: object) -> str:
     return "nothing" if answer is None else f"a {type(answer).__name__}"
 
 
-def _raise_anew(error: Outcome, kinds: Sequence[type[Outcome]]) -> NoReturn:
+def _raise_anew(error: Outcome, kinds: Sequence[type[Outcome]], *, owner_asked: bool = True) -> NoReturn:
     """Raise the plain outcome: a plugin may keep, share or subclass its exception object."""
     kind = next(kind for kind in kinds if isinstance(error, kind))
-    raise kind(words_of(error, kind=False)) from error
+    plain = kind(words_of(error, kind=False))
+    plain.owner_asked = owner_asked
+    raise plain from error
 
 
 def _plain_mapping(value: Any) -> Any:

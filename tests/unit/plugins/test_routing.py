@@ -426,3 +426,115 @@ async def test_operations_start_no_faster_than_the_rate_limit(
     await asyncio.gather(*(backend.provision(request_) for _ in range(4)))
     backend.close()
     assert clock.monotonic() - begun >= 0.03
+
+
+def _wrapping(hook: str, before: Any = None, after: Any = None) -> Any:
+    """A wrapper that raises `before` the owner is asked, or lets `after` answer for what came of asking it."""
+
+    def run() -> Generator[None, Any, Any]:
+        if before is not None:
+            raise before
+        answer: Any = None
+        try:
+            answer = yield
+        except BaseException as error:
+            if after is None:
+                raise
+            answer = error
+        return after(answer) if after else answer
+
+    run.__name__ = hook
+    body = hookimpl(wrapper=True)(lambda self: (yield from run()))
+    return type("Wrapping", (), {hook: body})
+
+
+def _raising(error: BaseException) -> Callable[[Any], Any]:
+    def after(answer: Any) -> Any:
+        raise error
+
+    return after
+
+
+FINAL = [errors.ProvisionError, errors.Infeasible, errors.Reschedule, errors.Ignored]
+
+
+@pytest.mark.parametrize("kind", FINAL)
+async def test_a_wrapper_that_refuses_before_the_owner_was_asked_does_not_speak_for_it(
+    make_backend: Any, backend_class: Any, request_: ProvisionRequest, kind: type[errors.Outcome]
+) -> None:
+    with pytest.raises(kind, match="no budget") as caught:
+        await make_backend(backend_class, _wrapping("provision", kind("no budget"))).provision(request_)
+    assert not caught.value.owner_asked
+    with pytest.raises(kind, match="full") as caught:
+        await make_backend(answering(backend_class, "provision", kind("full"))).provision(request_)
+    assert caught.value.owner_asked
+
+
+@pytest.mark.parametrize("kind", [*FINAL, errors.NoChange])
+async def test_what_a_wrapper_raises_after_the_asset_was_made_is_not_final(
+    make_backend: Any, backend_class: Any, request_: ProvisionRequest, kind: type[errors.Outcome]
+) -> None:
+    wrapper = _wrapping("provision", after=_raising(kind("no audit line")))
+    with pytest.raises(errors.InBackground, match=r"no audit line \(its asset was made"):
+        await make_backend(backend_class, wrapper).provision(request_)
+
+
+@pytest.mark.parametrize("said", [errors.InBackground("copying"), OSError("copying"), errors.NoChange("copying")])
+@pytest.mark.parametrize("kind", FINAL)
+async def test_a_wrapper_cannot_make_final_what_the_owner_left_open(
+    make_backend: Any, backend_class: Any, request_: ProvisionRequest, said: Exception, kind: type[errors.Outcome]
+) -> None:
+    backend = make_backend(
+        answering(backend_class, "provision", said), _wrapping("provision", after=_raising(kind("sorry")))
+    )
+    with pytest.raises((errors.InBackground, errors.NoChange), match="copying") as caught:
+        await backend.provision(request_)
+    assert isinstance(caught.value, errors.NoChange) == isinstance(said, errors.NoChange)
+
+
+async def test_a_wrapper_may_say_it_in_other_words_or_keep_it_open(
+    make_backend: Any, backend_class: Any, request_: ProvisionRequest
+) -> None:
+    refusing = answering(backend_class, "provision", errors.ProvisionError("ENOSPC"))
+    for kind in (errors.Infeasible, errors.InBackground):
+        backend = make_backend(refusing, _wrapping("provision", after=_raising(kind("buy a disk"))))
+        with pytest.raises(kind, match="buy a disk"):
+            await backend.provision(request_)
+    copying = answering(backend_class, "provision", errors.InBackground("copying"))
+    wrapper = _wrapping("provision", after=_raising(errors.InBackground("copying 3 TB, be patient")))
+    with pytest.raises(errors.InBackground, match="be patient"):
+        await make_backend(copying, wrapper).provision(request_)
+
+
+@pytest.mark.parametrize("hook", ["delete", "archive"])
+@pytest.mark.parametrize("after", [lambda answer: None, _raising(errors.Ignored("never mind"))])
+async def test_a_failed_removal_is_no_success_because_a_wrapper_swallows_it(
+    make_backend: Any, backend_class: Any, volume: Volume, hook: str, after: Any
+) -> None:
+    for said in (errors.DeleteError("not mounted"), OSError("not mounted")):
+        backend = make_backend(answering(backend_class, hook, said), _wrapping(hook, after=after))
+        with pytest.raises(errors.DeleteError, match="not mounted"):
+            await getattr(backend, hook)(volume)
+
+
+async def test_a_wrapper_may_vouch_for_a_removal_in_so_many_words(
+    make_backend: Any, backend_class: Any, volume: Volume
+) -> None:
+    failing = answering(backend_class, "delete", errors.DeleteError("not mounted"))
+    vouching = _wrapping("delete", after=lambda answer: Removed(message="put into the archive of the site"))
+    assert (await make_backend(failing, vouching).delete(volume)).message == "put into the archive of the site"
+
+
+async def test_a_removal_of_which_the_owner_never_heard_is_not_done(
+    make_backend: Any, backend_class: Any, volume: Volume
+) -> None:
+    refusing = _wrapping("delete", errors.DeleteError("not now"))
+    swallowing = _wrapping("delete", after=lambda answer: None)
+    with pytest.raises(errors.DeleteError, match=r"delete of plugin owner .* was not asked"):
+        await make_backend(backend_class, refusing, swallowing).delete(volume)
+
+
+async def test_what_the_owner_ignores_stays_ignored(make_backend: Any, backend_class: Any, volume: Volume) -> None:
+    ignoring = answering(backend_class, "delete", errors.Ignored("not mine"))
+    with pytest.raises(errors.Ignored, match="not mine"):
+        await make_backend(ignoring, _wrapping("delete", after=lambda answer: None)).delete(volume)
