@@ -9,7 +9,8 @@ Three things differ from the reference, all for one reason, that an asset must n
 * A claim is marked before a plugin is asked (:mod:`prov_host.controller.intent`), and what is marked or remembered as
   in progress is brought to its end even if the claim is being deleted, is bound to another volume, or is gone.
 * What a plugin is asked again after "still working" is the very same request, not one made from a newer claim.
-* Only the plugin's own words are final. Everything unexpected means "may still be running".
+* Only the backend's own words are final. Everything unexpected means "may still be running", and a wrapper's refusal
+  says nothing about what exists already.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class ClaimPath:
         self.slow = SlowSet(parts.clock, parts.options.infeasible_retention)
         self.intents = Intents(parts)
         self.saver = Saver(parts, saved=self._on_saved, discarded=self._on_discarded)
+        self._declined: dict[str, float] = {}  # uids of left-over claims on their way out: voted against since when
         self._served: set[str] = set()  # uids of claims whose volume is saved or being saved by this process
 
     # ------------------------------------------------------------------ what concerns us
@@ -107,6 +109,7 @@ class ClaimPath:
         """A claim vanished. What is in progress for it goes on."""
         self.slow.forget(claim.uid)
         self.intents.forget(claim.uid)
+        self._declined.pop(claim.uid, None)
         self._served.discard(claim.uid)
 
     def give_up(self, uid: str) -> None:
@@ -162,7 +165,8 @@ class ClaimPath:
                 return self._not_asked(claim, Result(Kind.RETRY, str(error)), unfinished)
             return Result(Kind.RETRY, str(error))
         if storage_class is None:
-            return DONE
+            return self._voted_down(claim, unfinished) if unfinished is not None and claim.terminating else DONE
+        self._declined.pop(claim.uid, None)
         began = parts.clock.monotonic()
         try:
             result = await self._provision(claim, storage_class, unfinished)
@@ -229,7 +233,8 @@ class ClaimPath:
         storage_class = self._parts.classes.get(claim.class_name)
         if storage_class is None:
             raise _ClassMissing(f'storageClass "{claim.class_name}" not found')
-        if unfinished is None and _awaits_node(claim, storage_class):
+        # A mark alone is no reason to do without a node, as long as the scheduler may still choose one.
+        if not (unfinished is not None and claim.terminating) and _awaits_node(claim, storage_class):
             return None
         agreed = await self._parts.backend.should_provision(claim, storage_class)
         return storage_class if agreed else None
@@ -320,6 +325,9 @@ class ClaimPath:
             if live.selected_node != claim.selected_node or live.class_name != claim.class_name:
                 self._release(live)
                 return wait(_STALE, "the claim changed meanwhile")  # what plugins were asked above is out of date
+        elif not live.terminating and (live.selected_node, live.class_name) != (claim.selected_node, claim.class_name):
+            self.intents.disown(uid)  # likewise, but the mark stays
+            return wait(_STALE, "the claim changed meanwhile")
 
         request = ProvisionRequest(
             pv_name=pv_name,
@@ -375,6 +383,8 @@ class ClaimPath:
     async def _not_provisioned(self, request: ProvisionRequest, error: Outcome, *, unfinished: bool) -> Result:
         """Every way in which a plugin does not provision."""
         claim, uid = request.claim, request.claim.uid
+        if unfinished and not error.owner_asked:
+            error = NoChange(f"{error} (the backend was not asked; what it has begun for this claim is kept)")
         if isinstance(error, Ignored):
             self._finished(claim)
             return Result(Kind.STOP, str(error))
@@ -411,6 +421,20 @@ class ClaimPath:
         self._parts.warn(claim, "ProvisioningFailed", message)
         self.slow.add(claim.uid, storage_class)
         return Result(Kind.RETRY, str(error), self.slow.retention)
+
+    def _voted_down(self, claim: Claim, unfinished: Unfinished) -> Result:
+        """A claim on its way out that was begun by another process, and of which a plugin says that it is not for us.
+
+        That is right where each node has a process of its own: the node's finishes it. Nothing is said before it had
+        time to; afterwards the claim hangs, and somebody has to know.
+        """
+        parts = self._parts
+        now = parts.clock.monotonic()
+        quiet = self._declined.setdefault(claim.uid, now) + parts.options.retry_interval_start - now
+        if quiet > 0:
+            return wait(quiet, "a plugin voted against finishing it here")
+        why = f"should_provision of a plugin says that {parts.name} is not to work on it in this process"
+        return self._not_asked(claim, Result(Kind.RETRY, why), unfinished)
 
     def _not_asked(self, claim: Claim, result: Result, unfinished: Unfinished | None) -> Result:
         """The plugin cannot even be asked; what a former process may have begun must not be forgotten over that."""
