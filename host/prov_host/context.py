@@ -20,6 +20,7 @@ from prov_host.errors import NotSynced
 from prov_host.kube.api import Cache, EventSink
 from prov_host.model import Claim, Note, StorageClass, Volume
 from prov_host.output import HostThread, as_plugin, words_of
+from prov_host.starting import NoThread, start_thread
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -90,7 +91,7 @@ class PluginContext:
         self._jobs: list[_Job] = []
         self._configured = False
         self._stop = threading.Event()
-        self._started = False
+        self._started: set[str] = set()
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -160,13 +161,22 @@ class PluginContext:
         """From now on, this is what the plugin sees."""
         self._world = world
 
-    def start_jobs(self) -> None:
-        """This process serves the plugin's names now. Idempotent."""
-        if self._started:
-            return
-        self._started = True
+    def start_jobs(self) -> bool:
+        """This process serves the plugin's names now. Idempotent.
+
+        Returns:
+            Whether all jobs have a thread now; otherwise this is to be called again.
+        """
         for job in self._jobs:
-            HostThread(functools.partial(self._work, job), f"job {job.name} of {self.plugin}").start()
+            if job.name in self._started or self._stop.is_set():
+                continue
+            try:
+                start_thread(HostThread(functools.partial(self._work, job), f"job {job.name} of {self.plugin}"))
+            except NoThread as error:
+                logger.warning("job %s of plugin %s waits: %s; tried again", job.name, self.plugin, error)
+                return False
+            self._started.add(job.name)
+        return True
 
     def stop_jobs(self) -> None:
         """No job starts again; one that runs goes on. Idempotent."""

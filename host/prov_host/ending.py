@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
+
+from prov_host.starting import NoThread, start_thread
 
 __all__ = ["exit_now", "exit_within"]
 
@@ -31,7 +34,11 @@ def exit_within(seconds: float, code: int) -> None:
     """
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
-    timer.start()
+    try:
+        start_thread(timer)
+    except NoThread:
+        # The alarm needs no thread and is fatal too, if with an exit code of its own.
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def exit_now(code: int, words: str = "") -> None:

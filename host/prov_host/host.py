@@ -69,6 +69,7 @@ _CLOSE_LIMIT = 5.0
 _SPARE_THREADS = 4
 _FLUSH_LIMIT = 3.0
 _END_LIMIT = 0.5
+_JOBS_AGAIN = 5.0
 _RECENT_FAILURES = 50
 
 
@@ -351,7 +352,8 @@ class Host:
 
     async def _start_jobs(self, plugin: str) -> None:
         await self._filled.wait()
-        self._contexts[plugin].start_jobs()
+        while not self._contexts[plugin].start_jobs():
+            await self.clock.sleep(_JOBS_AGAIN)
 
     def _election(self) -> Election:
         return Election(

@@ -5,7 +5,8 @@ Each backend has a :class:`HookPool` of its own: a bounded number of daemon thre
 :exc:`~prov_host.errors.HookTimeout` at once, its thread goes on (Python cannot stop it), and its key stays busy until
 the thread returns. Meanwhile further calls for that key are refused without taking a thread; when the thread returns
 at last, :meth:`HookPool.on_return` tells who waits. If all threads are late, further calls wait a bounded time for one
-and are then withdrawn: a call that its caller has given up never starts afterwards.
+and are then withdrawn: a call that its caller has given up never starts afterwards. A thread that cannot be started is
+not counted: the call waits for one of the others, is refused if there is none, and the next call tries again.
 
 Everything but the running of the hook happens on the event loop, so only the queue needs a lock.
 """
@@ -26,6 +27,7 @@ import msgspec
 from prov_host.clock import Clock
 from prov_host.errors import HookTimeout, PluginError
 from prov_host.output import STARTED_BY, HostThread, as_plugin, words_of
+from prov_host.starting import NoThread, start_thread
 
 __all__ = ["HookPool", "Late", "call_limited", "seconds_text"]
 
@@ -133,7 +135,8 @@ class HookPool:
             What it returned.
 
         Raises:
-            HookTimeout: it is past its limit; an earlier call for the key is; or no thread became free.
+            HookTimeout: it is past its limit; an earlier call for the key is; no thread became free; or none could be
+                started (then its cause is a NoThread).
             PluginError: it raised a BaseException that is no Exception (``SystemExit`` for example).
             Exception: what it raised.
         """
@@ -176,8 +179,8 @@ class HookPool:
                 left = call.asked_at + self._queue_wait - now
                 if left <= 0 and self._withdraw(call):
                     raise HookTimeout(
-                        f"{call.what} of {call.key} timed out: all {self._size} threads of plugin {self._plugin} have"
-                        f" been busy for {seconds_text(self._queue_wait)} ({len(self.late())} of them hang);"
+                        f"{call.what} of {call.key} timed out: all {self._threads} threads of plugin {self._plugin}"
+                        f" have been busy for {seconds_text(self._queue_wait)} ({len(self.late())} of them hang);"
                         " it will be tried again"
                     )
                 if limit:
@@ -206,10 +209,19 @@ class HookPool:
         with self._ready:
             self._queue[call] = None
             self._ready.notify()
-        if self._threads < min(len(self._busy), self._size):
-            self._threads += 1
-            name = f"hooks of {self._plugin} #{self._threads}"
-            HostThread(self._work, name).start()
+        if self._threads >= min(len(self._busy), self._size):
+            return
+        try:
+            start_thread(HostThread(self._work, f"hooks of {self._plugin} #{self._threads + 1}"))
+        except NoThread as error:
+            logger.warning("plugin %s: %s", self._plugin, error)
+            if self._threads:
+                return  # one of those takes it
+            self._withdraw(call)
+            raise HookTimeout(
+                f"{call.what} of {call.key} by plugin {self._plugin} was not begun: {error}; it will be tried again"
+            ) from error
+        self._threads += 1
 
     def _withdraw(self, call: _Call) -> bool:
         """Take a call out of the queue unless a thread has it already."""
@@ -285,7 +297,7 @@ def call_limited(plugin: str, what: str, function: Callable[[], T], *, limit: fl
         What it returned.
 
     Raises:
-        PluginError: it did not return in time, or raised a BaseException that is no Exception.
+        PluginError: it did not return in time, could not be begun, or raised a BaseException that is no Exception.
         Exception: what it raised.
 
     Callable from any thread. Since 0.1.
@@ -301,7 +313,10 @@ def call_limited(plugin: str, what: str, function: Callable[[], T], *, limit: fl
 
     thread = HostThread(run, f"{what} of {plugin}")
     before = set(threading.enumerate())
-    thread.start()
+    try:
+        start_thread(thread)
+    except NoThread as none:
+        raise PluginError(f"{what} was not begun: {none}") from none
     thread.join(limit)
     for started in set(threading.enumerate()) - before:
         if not isinstance(started, HostThread):

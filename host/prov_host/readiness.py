@@ -14,6 +14,7 @@ from prov_host.errors import HookTimeout, PluginError
 from prov_host.output import words_of
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool, seconds_text
+from prov_host.starting import NoThread
 
 __all__ = ["Readiness"]
 
@@ -84,7 +85,9 @@ class Readiness:
     async def _ask(self) -> tuple[str, ...]:
         try:
             return await self._pool.run("check", "check", self._call, limit=self._limit)
-        except HookTimeout:
+        except HookTimeout as error:
+            if isinstance(error.__cause__, NoThread):
+                return (f"check was not begun: {error.__cause__}",)
             late = self._pool.late()
             age = seconds_text(late[0].seconds) if late else seconds_text(self._limit)
             return (f"check has not returned for {age}: its storage may hang",)

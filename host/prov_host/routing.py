@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import logging
 import queue
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -45,6 +46,7 @@ from prov_host.output import HostThread, as_plugin, words_of
 from prov_host.owner import OwnersHooks, Word, provision_outcome
 from prov_host.plugins import Plugin
 from prov_host.pool import HookPool, Late, seconds_text
+from prov_host.starting import NoThread, start_thread
 
 __all__ = ["Limits", "Observers", "PluginBackend", "describe_late"]
 
@@ -123,7 +125,9 @@ class Observers:
         self._dropped = dropped
         self._also = also
         self._queues: list[tuple[Plugin, queue.Queue[Record | None]]] = []
-        self._started = False
+        self._lock = threading.Lock()
+        self._started: set[str] = set()
+        self._waiting: set[str] = set()
         self._complained: set[str] = set()
         for plugin in plugins:
             if "observe" in plugin.hooks:
@@ -131,14 +135,12 @@ class Observers:
 
     def tell(self, record: Record) -> None:
         """Queue a record; never waits, never raises."""
-        self._also(record)
-        if not self._queues:
-            return
-        if not self._started:
-            self._started = True
-            for plugin, waiting in self._queues:
-                HostThread(functools.partial(self._work, plugin, waiting), f"observe of {plugin.name}").start()
+        try:
+            self._also(record)
+        except Exception:
+            logger.exception("a record of %s was not counted", record.volume)
         for plugin, waiting in self._queues:
+            self._start(plugin, waiting)
             try:
                 waiting.put_nowait(record)
             except queue.Full:
@@ -146,6 +148,20 @@ class Observers:
                 if plugin.name not in self._complained:
                     self._complained.add(plugin.name)
                     logger.warning("%s does not keep up observing; records for it are dropped", plugin.title)
+
+    def _start(self, plugin: Plugin, waiting: queue.Queue[Record | None]) -> None:
+        """Start an observer's thread unless it has one; without, its records wait until the next one is told."""
+        with self._lock:
+            if plugin.name in self._started:
+                return
+            try:
+                start_thread(HostThread(functools.partial(self._work, plugin, waiting), f"observe of {plugin.name}"))
+            except NoThread as error:
+                if plugin.name not in self._waiting:
+                    logger.warning("%s is told of operations later: %s", plugin.title, error)
+                self._waiting.add(plugin.name)
+            else:
+                self._started.add(plugin.name)
 
     def _work(self, plugin: Plugin, waiting: queue.Queue[Record | None]) -> None:
         while (record := waiting.get()) is not None:

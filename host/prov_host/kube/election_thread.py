@@ -22,6 +22,7 @@ from prov_host.kube.election import Elector
 from prov_host.kube.leases import Durations, EndpointsLock, lease_name
 from prov_host.kube.transport import Transport
 from prov_host.kube.waiting import within
+from prov_host.starting import start_thread
 
 __all__ = ["ElectionThread"]
 
@@ -103,7 +104,7 @@ class ElectionThread:
 
     def start(self) -> None:
         """Begin to take part. Callable from any thread, once."""
-        self._thread.start()
+        start_thread(self._thread)
 
     async def stop(self, limit: float = 10.0) -> None:
         """Release the lease and end the thread; after ``limit`` seconds it is left alone. On any event loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from prov_host.starting import NoThread, start_thread
 from prov_host_nfs_subdir.exports import ExportAtWork
 from prov_host_nfs_subdir.lanes import Lane
 from prov_host_nfs_subdir.metrics import Metrics
@@ -38,7 +39,10 @@ class Checker:
             self._found = found
             done.set()
 
-        threading.Thread(target=look, name=f"nfs_subdir-{self._work.name}-check", daemon=True).start()
+        try:
+            start_thread(threading.Thread(target=look, name=f"nfs_subdir-{self._work.name}-check", daemon=True))
+        except NoThread as error:
+            self._found, self._done = [f"export {self._work.name!r} was not looked at: {error}"], None
 
     def _measure(self, share: OpenShare) -> None:
         space = share.root.space()

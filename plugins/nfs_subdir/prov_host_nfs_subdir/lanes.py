@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from prov_host import HostContext
+from prov_host.starting import NoThread, start_thread
 
 __all__ = ["Lane", "Late"]
 
@@ -143,5 +144,11 @@ class Lane:
                 self._slots.release()
                 job.done.set()
 
-        threading.Thread(target=work, name=f"nfs_subdir-{self.name}-{operation}", daemon=True).start()
+        try:
+            start_thread(threading.Thread(target=work, name=f"nfs_subdir-{self.name}-{operation}", daemon=True))
+        except NoThread as error:
+            self._slots.release()
+            # Not thrown: whoever has come to wait for it meanwhile is told the same.
+            job.error = Late(f"export {self.name!r}: {error}; nothing was begun", running=False)
+            job.done.set()
         return job

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from prov_host.safedir import Removal, remove_tree
+from prov_host.starting import NoThread, start_thread
 from prov_host_nfs_subdir.metrics import Metrics
 from prov_host_nfs_subdir.share import OpenShare, ShareProblem
 
@@ -44,18 +45,31 @@ class Trash:
         self._at_work: set[str] = set()
         self._threads = 0
         self._hungry = 0
+        self._short = False
         self._closed = False
 
     def add(self, name: str) -> None:
         """Have an entry of the trash removed soon."""
         with self._condition:
-            if self._closed or name in self._at_work or name in self._queue:
+            if self._closed or name in self._at_work:
                 return
-            self._queue.append(name)
+            if name not in self._queue:
+                self._queue.append(name)
+            # Also for one that is queued already: a thread that could not be started then may be had now.
             if self._threads < self._limit and self._hungry < len(self._queue):
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"nfs_subdir-{self._export}-trash", daemon=True).start()
+                self._start()
             self._condition.notify()
+
+    def _start(self) -> None:
+        try:
+            start_thread(threading.Thread(target=self._work, name=f"nfs_subdir-{self._export}-trash", daemon=True))
+        except NoThread as error:
+            if not self._short:
+                logger.warning("export %s: the trash is emptied later: %s", self._export, error)
+            self._short = True
+        else:
+            self._threads += 1
+            self._short = False
 
     def sweep(self) -> int:
         """Have everything that is in the trash removed.

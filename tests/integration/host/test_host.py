@@ -302,6 +302,31 @@ async def test_no_plugin_looks_at_its_storage_before_the_cluster_is_known(start:
     assert all(synced for _, synced in looks)
 
 
+async def test_a_job_without_a_thread_is_begun_after_the_shortage(
+    start: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs: list[str] = []
+
+    class Looking(type(backend)):  # type: ignore[misc]
+        @hookimpl
+        def configure(self, host: HostContext) -> None:
+            host.every("look", 1000, lambda: jobs.append("look"))
+
+    real = threading.Thread.start
+
+    def start_none(thread: threading.Thread) -> None:
+        if thread.name.startswith("job "):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr("prov_host.host._JOBS_AGAIN", 0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_none)
+        host = await start(Looking())
+        await host.until(lambda: "waits: could not start the thread 'job look" in caplog.text, "a job that waits")
+    await host.until(lambda: jobs == ["look"], "the job")
+
+
 async def test_an_observer_is_told_of_each_operation_of_any_backend(start: Any, backend: Any) -> None:
     records: list[Record] = []
     told = threading.Event()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -111,6 +112,41 @@ def test_a_job_runs_again_and_again_whatever_it_raises(caplog: pytest.LogCapture
     assert said == ["job sweep of plugin p failed, and will be tried again: SystemExit: bye"]
 
 
+def test_a_job_without_a_thread_is_begun_later_and_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = PluginContext("p")
+    runs: list[str] = []
+    both = threading.Semaphore(0)
+
+    def job(name: str) -> None:
+        runs.append(name)
+        both.release()
+
+    context.every("a", 1000, functools.partial(job, "a"))
+    context.every("b", 1000, functools.partial(job, "b"))
+    real = threading.Thread.start
+    left = [1]
+
+    def start(self: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert not context.start_jobs()
+        assert not context.start_jobs()
+    assert "job b of plugin p waits: could not start the thread 'job b of p'" in caplog.text
+    assert context.start_jobs()
+    assert context.start_jobs()
+    assert both.acquire(timeout=5)
+    assert both.acquire(timeout=5)
+    context.stop_jobs()
+    assert sorted(runs) == ["a", "b"]
+
+
 def test_jobs_are_set_up_in_configure_only() -> None:
     context = PluginContext("p")
     context.every("a", 1, lambda: None)
@@ -156,6 +192,21 @@ async def test_readiness_is_what_check_answers(
     assert await readiness.check() == problems
     assert readiness.ready is not bool(problems)
     assert told == [readiness.ready]
+    readiness.close()
+
+
+async def test_a_check_without_a_thread_says_so_and_the_next_one_looks_again(
+    make_plugin: Callable[..., Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    readiness = Readiness(make_plugin("p", checking(None)), FakeClock())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        (problem,) = await readiness.check()
+    assert problem.startswith("check was not begun: could not start the thread 'hooks of p #1'")
+    assert await readiness.check() == ()
     readiness.close()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -34,11 +35,26 @@ threading.Thread(target=time.sleep, args=(60,)).start()
 exit_within(0.1, 0)
 """
 
+NO_THREADS = """
+import threading, time
+from prov_host.ending import exit_within
+def start(self):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = start
+exit_within(0.1, 0)
+time.sleep(60)
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "code", "words"),
-    [(STUCK_LOG, 3, ""), (BUSY_MAIN_THREAD, 4, "the Lease is lost"), (HUNG_AT_THE_END, 0, "")],
-    ids=["stuck log", "busy main thread", "a thread that hangs"],
+    [
+        (STUCK_LOG, 3, ""),
+        (BUSY_MAIN_THREAD, 4, "the Lease is lost"),
+        (HUNG_AT_THE_END, 0, ""),
+        (NO_THREADS, -signal.SIGALRM, ""),
+    ],
+    ids=["stuck log", "busy main thread", "a thread that hangs", "no thread to be had"],
 )
 def test_nothing_keeps_a_process_that_must_end(script: str, code: int, words: str) -> None:
     began = time.monotonic()

@@ -10,6 +10,7 @@ from prov_host.about import about, what_about
 from prov_host.clock import SystemClock
 from prov_host.errors import HookTimeout, PluginError
 from prov_host.pool import HookPool, call_limited
+from prov_host.starting import start_thread
 from prov_host.testing.clock import FakeClock
 
 
@@ -200,6 +201,65 @@ async def test_the_real_clock_measures_the_limit_too(gate: threading.Event) -> N
     pool = HookPool("slow", size=1, clock=SystemClock())
     with pytest.raises(HookTimeout, match=r"after 0\.02 s"):
         await pool.run("pv", "provision", gate.wait, limit=0.02)
+
+
+def a_shortage(patch: pytest.MonkeyPatch) -> None:
+    """From now on, the system has no thread to give."""
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    patch.setattr(threading.Thread, "start", start)
+
+
+async def test_a_call_without_a_thread_is_refused_and_never_runs_and_the_pool_lives_on(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(clock, size=2)
+    ran: list[str] = []
+    with monkeypatch.context() as patch:
+        a_shortage(patch)
+        for _ in range(3):
+            with pytest.raises(HookTimeout, match=r"delete of pv .* was not begun: could not start .* tried again"):
+                await pool.run("pv", "delete", lambda: ran.append("refused"))
+        assert pool.active == 0
+    await asyncio.gather(*(pool.run(f"pv-{n}", "delete", lambda: ran.append("later")) for n in range(3)))
+    assert await pool.run("pv", "delete", lambda: 1) == 1
+    assert ran == ["later"] * 3
+    assert pool._threads == 2
+
+
+async def test_a_call_without_a_thread_of_its_own_waits_for_another_one(
+    clock: FakeClock, gate: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = pool_of(clock, size=2)
+    first = asyncio.ensure_future(pool.run("a", "provision", gate.wait))
+    await started(pool, 1)
+    with monkeypatch.context() as patch:
+        a_shortage(patch)
+        second = asyncio.ensure_future(pool.run("b", "provision", lambda: threading.current_thread().name))
+        await asyncio.sleep(0)
+    assert "plugin slow: could not start the thread 'hooks of slow #2'" in caplog.text
+    assert not second.done()
+    assert await pool.run("c", "provision", lambda: threading.current_thread().name) == "hooks of slow #2"
+    gate.set()
+    await first
+    assert (await second).startswith("hooks of slow #")
+
+
+def test_an_import_without_a_thread_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        a_shortage(patch)
+        with pytest.raises(PluginError, match="import was not begun: could not start the thread"):
+            call_limited("slow", "import", lambda: None, limit=5)
+
+
+def test_a_second_start_is_a_mistake_and_no_shortage() -> None:
+    thread = threading.Thread(target=lambda: None)
+    start_thread(thread)
+    thread.join()
+    with pytest.raises(RuntimeError, match="once"):
+        start_thread(thread)
 
 
 def test_a_hanging_import_is_given_up(gate: threading.Event) -> None:

@@ -414,6 +414,35 @@ async def test_an_observer_that_does_not_keep_up_loses_records_and_they_are_coun
     assert dropped == ["slow"] * 3
 
 
+def test_an_observer_without_a_thread_is_told_later(
+    make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = threading.Semaphore(0)
+
+    class Watching:
+        @hookimpl
+        def observe(self, record: Record) -> None:
+            told.release()
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def uncounted(record: Record) -> None:
+        raise ValueError("no such metric")
+
+    observers = Observers([make_plugin("watching", Watching)], also=uncounted)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        observers.tell(RECORD)
+        observers.tell(RECORD)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert "is told of operations later: could not start the thread" in caplog.text
+    observers.tell(RECORD)
+    for _ in range(3):
+        assert told.acquire(timeout=5)
+    observers.close()
+
+
 async def test_operations_start_no_faster_than_the_rate_limit(
     make_plugin: MakePlugin, backend_class: Any, request_: ProvisionRequest
 ) -> None:
