@@ -297,7 +297,8 @@ class Saver:
         live = await self._parts.api.get(VOLUMES, ours.name)
         same_claim = live.claim_uid == ours.claim_uid
         shared = same_source(ours.spec, live.spec)
-        if same_claim and live.terminating:
+        # One that the claim is bound to goes with the claim, in the usual way: nothing is to be waited for.
+        if same_claim and live.terminating and not (shared and live.phase == "Bound"):
             raise ApiError(f"volume {ours.name} for this claim exists already and is being deleted; waiting for that")
         if same_claim and shared and self._parts.ours(live):
             return live

@@ -9,7 +9,7 @@ import pytest
 
 from controller_scene import Scene
 from controller_world import ScriptedBackend, World
-from prov_host.kube.api import CLASSES, VOLUMES
+from prov_host.kube.api import CLAIMS, CLASSES, VOLUMES
 from prov_host.model import ANN_ON_DELETE, ANN_PROVISIONED_BY, FINALIZER
 
 RETAIN = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
@@ -152,3 +152,23 @@ async def test_a_saved_volume_that_no_watch_ever_shows_is_not_shown_to_plugins_f
     await scene.settle()
     assert [volume.claim_uid for volume in world.controller.unsaved_volumes()] == [second.uid]
     assert list(world.controller.claim_path.saver._fresh) == [f"pvc-{second.uid}"]
+
+
+async def test_a_volume_that_was_bound_and_deleted_before_its_saving_was_known_is_saved(scene: Scene) -> None:
+    """It stays until its claim goes; waiting for that showed an unsaved volume for as long as the claim lives."""
+    await scene.a_class()
+    world = scene.world(options={"add_finalizer": True, "failed_provision_threshold": 0})
+    fates = iter(["lose"])
+    world.gate.rule = lambda call: next(fates, 500) if call.what == "POST persistentvolumes" else None
+    await scene.start(world)
+    claim = await scene.a_claim()
+    await scene.settle()
+    await scene.admin.delete(VOLUMES, f"pvc-{claim.uid}")
+    world.gate.rule = None
+    await scene.advance(300)
+    assert (await scene.claim()).spec.volume_name == f"pvc-{claim.uid}"
+    assert world.controller.claim_path.saver.unsaved == ()
+    await scene.admin.delete(CLAIMS, "claim-1", namespace="default")
+    await scene.advance(60)
+    assert await scene.volumes() == {}
+    assert world.backend.storage.assets == {}
