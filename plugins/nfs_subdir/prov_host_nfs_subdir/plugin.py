@@ -20,6 +20,7 @@ from prov_host import (
     HostContext,
     InBackground,
     Infeasible,
+    NoChange,
     Provisioned,
     ProvisionError,
     ProvisionRequest,
@@ -155,8 +156,11 @@ class NfsSubdirPlugin:
         except Late as error:
             if error.running:
                 raise InBackground(f"claim {request.claim.key}: {error}") from error
-            raise ProvisionError(f"claim {request.claim.key}: {error}") from error
-        except (ShareProblem, OSError, UnsafeName) as error:
+            raise NoChange(f"claim {request.claim.key}: {error}") from error
+        except (ShareProblem, OSError) as error:
+            # What this call made is removed again, but what an earlier one made cannot be looked at now.
+            raise NoChange(f"claim {request.claim.key}: {describe(error, served.work.export)}") from error
+        except UnsafeName as error:
             raise ProvisionError(f"claim {request.claim.key}: {describe(error, served.work.export)}") from error
         finally:
             self._tell_promised(served)

@@ -13,7 +13,7 @@ import pytest
 
 from faulty_sys import Crash, FaultySys
 from nfs_rig import Rig
-from prov_host import DeleteError, ProvisionError, Volume
+from prov_host import DeleteError, NoChange, Volume
 from prov_host.testing.objects import make_claim
 from prov_host_nfs_subdir.records import owner_file
 
@@ -153,7 +153,7 @@ def test_a_claim_is_refused_and_leaves_nothing(rig: Rig) -> None:
     sys = fill(rig, errno.ENOSPC)
     tree = rig.tree(private=True)
     request = rig.request(make_claim("new", "ns1"), DEEP)
-    with pytest.raises(ProvisionError, match="No space left"):
+    with pytest.raises(NoChange, match="No space left"):
         rig.plugin.provision(request)
     assert rig.tree(private=True) == tree
     rig.delete(before)

@@ -14,7 +14,7 @@ import pytest
 
 from faulty_sys import FaultySys
 from nfs_rig import EXPORT, PROVISIONER, SERVER, Rig
-from prov_host import DeleteError, InBackground, Infeasible, NotSynced, ProvisionError
+from prov_host import DeleteError, InBackground, Infeasible, NoChange, NotSynced
 from prov_host.safedir import Mount
 from prov_host.testing.objects import make_claim
 from prov_host_nfs_subdir import lanes
@@ -39,7 +39,7 @@ def mounted(rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: str, source: str = 
 
 
 def test_a_plain_directory_is_refused_unless_told_so(strict: Rig) -> None:
-    with pytest.raises(ProvisionError, match=r"not a mounted NFS share.*PROV_HOST_NFS_SUBDIR_PLAIN_DIRECTORY"):
+    with pytest.raises(NoChange, match=r"not a mounted NFS share.*PROV_HOST_NFS_SUBDIR_PLAIN_DIRECTORY"):
         strict.make("ns1", "data")
     assert strict.tree(private=True) == {}
     (problem,) = strict.plugin.check()
@@ -61,7 +61,7 @@ def test_a_mounted_share_is_taken_into_use_by_the_first_claim(
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "overlay", "autofs"])
 def test_another_kind_of_file_system_is_refused(strict: Rig, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     mounted(strict, monkeypatch, kind)
-    with pytest.raises(ProvisionError, match=kind):
+    with pytest.raises(NoChange, match=kind):
         strict.make("ns1", "data")
 
 
@@ -75,7 +75,7 @@ def test_on_the_server_itself_nothing_needs_to_be_mounted(strict: Rig) -> None:
 def test_a_missing_mount_point_is_an_error_that_says_what_to_mount(rig: Rig) -> None:
     rig.settings["mount"] = "/nonexistent/share"
     rig.start()
-    with pytest.raises(ProvisionError, match=rf"no directory /nonexistent/share; mount {SERVER}:{EXPORT} there"):
+    with pytest.raises(NoChange, match=rf"no directory /nonexistent/share; mount {SERVER}:{EXPORT} there"):
         rig.make("ns1", "data")
     assert "/nonexistent/share" in rig.plugin.check()[0]
 
@@ -95,7 +95,7 @@ def test_an_empty_share_is_never_already_deleted(rig: Rig) -> None:
         for hook in (rig.plugin.delete, rig.plugin.archive):
             with pytest.raises(DeleteError, match=rf"sentinel.*{root_id}"):
                 hook(volume)
-        with pytest.raises(ProvisionError, match=volume.name):
+        with pytest.raises(NoChange, match=volume.name):
             rig.plugin.provision(rig.request(make_claim("other", "ns1"), BY_NAME))
         assert root_id in rig.plugin.check()[0]
     assert rig.tree(private=True) == {}
@@ -113,7 +113,7 @@ def test_another_share_is_never_already_deleted(rig: Rig, tmp_path: Path) -> Non
             rig.start()
         with pytest.raises(DeleteError, match="another-share"):
             rig.plugin.delete(volume)
-        with pytest.raises(ProvisionError, match="another share is mounted here"):
+        with pytest.raises(NoChange, match="another share is mounted here"):
             rig.plugin.provision(rig.request(make_claim("other", "ns1"), BY_NAME))
         assert "another share" in rig.plugin.check()[0]
     shutil.rmtree(rig.share)
@@ -140,7 +140,7 @@ def test_records_without_a_sentinel_are_not_a_new_share(rig: Rig) -> None:
     rig.drop(volume)
     (rig.share / ".prov-host" / "sentinel").unlink()
     rig.start()
-    with pytest.raises(ProvisionError, match="somebody removed it"):
+    with pytest.raises(NoChange, match="somebody removed it"):
         rig.make("ns1", "other", BY_NAME)
 
 
@@ -148,14 +148,14 @@ def test_records_without_a_sentinel_are_not_a_new_share(rig: Rig) -> None:
 def test_an_unusable_sentinel_is_an_error(rig: Rig, content: str) -> None:
     rig.make("ns1", "data", BY_NAME)
     (rig.share / ".prov-host" / "sentinel").write_text(content)
-    with pytest.raises(ProvisionError, match="sentinel"):
+    with pytest.raises(NoChange, match="sentinel"):
         rig.make("ns1", "other", BY_NAME)
 
 
 def test_a_linked_private_area_is_refused(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (rig.share / ".prov-host").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ProvisionError, match="symbolic link"):
+    with pytest.raises(NoChange, match="symbolic link"):
         rig.make("ns1", "data")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -167,7 +167,7 @@ def test_a_fifo_instead_of_the_sentinel_hangs_nobody(rig: Rig) -> None:
     sentinel = rig.share / ".prov-host" / "sentinel"
     sentinel.unlink()
     os.mkfifo(sentinel)
-    with pytest.raises(ProvisionError, match="regular file"):
+    with pytest.raises(NoChange, match="regular file"):
         rig.make("ns1", "other")
 
 
@@ -179,7 +179,7 @@ def test_a_share_with_none_of_the_go_provisioner_s_volumes_is_the_wrong_one(rig:
     rig.start()
     with pytest.raises(DeleteError, match="none of their directories"):
         rig.plugin.delete(volume)
-    with pytest.raises(ProvisionError, match="none of their directories"):
+    with pytest.raises(NoChange, match="none of their directories"):
         rig.plugin.provision(rig.request(make_claim("other", "ns1")))
     (rig.share / "ns1" / "data").mkdir(parents=True)
     rig.delete(volume)
@@ -215,7 +215,7 @@ def test_another_share_is_never_already_deleted_for_the_go_provisioner_s_volumes
         with pytest.raises(DeleteError, match=r"none of their directories|nothing shows"):
             hook(volumes[0])
     if restart:
-        with pytest.raises(ProvisionError, match="none of their directories"):
+        with pytest.raises(NoChange, match="none of their directories"):
             rig.plugin.provision(rig.request(make_claim("other", "ns1")))
         assert "none of their directories" in rig.plugin.check()[0]
         assert sorted(path.name for path in rig.share.iterdir()) == [".prov-host"]
@@ -251,7 +251,7 @@ def test_a_share_that_no_volume_spoke_for_is_looked_at_again(rig: Rig) -> None:
     assert list(rig.plugin.check()) == []
     rig.put(volume)
     assert "another share" in rig.plugin.check()[0]
-    with pytest.raises(ProvisionError, match="another share is mounted here"):
+    with pytest.raises(NoChange, match="another share is mounted here"):
         rig.plugin.provision(rig.request(make_claim("other", "ns1")))
 
 
@@ -312,7 +312,7 @@ def test_nothing_is_proved_before_the_host_knows_the_cluster(rig: Rig) -> None:
         rig.plugin.provision(rig.request(make_claim("other", "ns1")))
     rig.host.caches_filled = True
     assert "another share" in rig.plugin.check()[0]
-    with pytest.raises(ProvisionError, match="another share is mounted here"):
+    with pytest.raises(NoChange, match="another share is mounted here"):
         rig.plugin.provision(rig.request(make_claim("other", "ns1")))
     assert rig.tree(private=True) == before
     back(rig, aside)
@@ -381,7 +381,7 @@ def test_rule_12_a_hung_export_holds_up_no_other(hanging: Hanging) -> None:
     began = time.monotonic()
     running = 0
     for request in requests:
-        with pytest.raises((InBackground, ProvisionError), match="timed out: export 'bad'") as caught:
+        with pytest.raises((InBackground, NoChange), match="timed out: export 'bad'") as caught:
             rig.plugin.provision(request)
         running += isinstance(caught.value, InBackground)
     assert running == 3, "no more than the limit were begun"
@@ -395,7 +395,7 @@ def test_rule_12_a_hung_export_holds_up_no_other(hanging: Hanging) -> None:
             try:
                 rig.plugin.provision(request)
                 break
-            except (InBackground, ProvisionError):
+            except (InBackground, NoChange):
                 assert time.monotonic() < deadline
     assert len(list(rig.share.iterdir())) == 6
 
@@ -416,7 +416,7 @@ def test_a_hung_operation_makes_the_export_refuse_at_once(hanging: Hanging) -> N
     with pytest.raises(InBackground):
         rig.plugin.provision(request)
     rig.clock._move(lanes.STUCK + 1)  # nobody sleeps on this clock
-    with pytest.raises(ProvisionError, match="nothing was begun"):
+    with pytest.raises(NoChange, match="nothing was begun"):
         rig.plugin.provision(rig.request(make_claim("other", "ns1"), {"export": "bad"}))
     with pytest.raises(InBackground, match="still running"):
         rig.plugin.provision(request)
@@ -497,3 +497,17 @@ def test_the_sentinel_says_when_the_share_was_taken_into_use(rig: Rig) -> None:
     rig.make("ns1", "data")
     sentinel = json.loads((rig.share / ".prov-host" / "sentinel").read_text())
     assert sentinel["created"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_share_that_cannot_be_looked_at_leaves_it_open_what_an_earlier_call_made(rig: Rig) -> None:
+    """A claim whose directory may exist must not be let go because the share is away."""
+    rig.make("ns1", "known")
+    request = rig.request(make_claim("data", "ns1"))
+    made = rig.plugin.provision(request)
+    aside = another_share(rig)
+    rig.start()
+    with pytest.raises(NoChange, match="another share"):
+        rig.plugin.provision(request)
+    back(rig, aside)
+    rig.start()
+    assert rig.plugin.provision(request).source == made.source

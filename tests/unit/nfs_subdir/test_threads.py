@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from nfs_rig import Rig
-from prov_host import DeleteError, ProvisionError
+from prov_host import DeleteError, NoChange
 from prov_host.testing.objects import make_claim
 from prov_host_nfs_subdir.lanes import STUCK, Lane, Late
 
@@ -50,7 +50,7 @@ def test_claims_and_volumes_are_tried_again_after_a_shortage_of_threads(
     kept = rig.make("ns1", "kept")
     request = rig.request(make_claim("data", "ns1"))
     with shortage(monkeypatch):
-        with pytest.raises(ProvisionError, match=r"claim ns1/data: .* could not start the thread"):
+        with pytest.raises(NoChange, match=r"claim ns1/data: .* could not start the thread"):
             rig.plugin.provision(request)
         with pytest.raises(DeleteError, match="could not start the thread"):
             rig.plugin.delete(kept)
