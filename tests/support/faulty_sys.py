@@ -125,6 +125,14 @@ class FaultySys:
         """The numbers of the calls so far that change something."""
         return [number for number, name in enumerate(self.log, start=1) if name in CHANGING]
 
+    def break_now(self, error: int) -> None:
+        """Let every call fail from now on, whoever makes the next one and however many were made before.
+
+        Choosing a call by its number is for one thread: beside a host's own jobs that number may be past already.
+        """
+        with self._lock:
+            self.error, self.lasting, self.at, self.dead = error, True, 1, True
+
     def heal(self) -> None:
         self.at = 0
         self.dead = False

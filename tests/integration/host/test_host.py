@@ -296,9 +296,9 @@ async def test_no_plugin_looks_at_its_storage_before_the_cluster_is_known(start:
             looks.append(("check", self.host.synced()))
 
     cluster = Cluster()
-    cluster.faults.fail(resource="persistentvolumes", status=503, times=4)
+    cluster.faults.fail(resource="persistentvolumes", status=503, times=2)
     host = await start(Looking(), cluster=cluster)
-    await host.until(lambda: {what for what, _ in looks} == {"job", "check"}, "a check and a job", 20)
+    await host.until(lambda: {what for what, _ in looks} == {"job", "check"}, "a check and a job", 60)
     assert all(synced for _, synced in looks)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -172,8 +173,7 @@ def test_case_10_a_hung_backend_holds_up_no_other_and_goes_on_when_healed(world:
         with host:
             world.claim("ns1", "before")
             world.sys.hang = gate
-            world.sys.error, world.sys.lasting = 5, True
-            world.sys.at = world.sys.calls + 1
+            world.sys.break_now(errno.EIO)
             for n in range(6):
                 world.cluster.create_claim(f"hung{n}", "ns1")
             world.told("hung0", "ProvisioningFailed", "timed out")
@@ -190,7 +190,7 @@ def test_case_10_a_hung_backend_holds_up_no_other_and_goes_on_when_healed(world:
 def test_case_11_a_claim_that_failed_twenty_times_is_bound_when_the_cause_heals(world: World) -> None:
     world.by_name()
     with world.host() as host:
-        world.sys.error, world.sys.lasting, world.sys.at = 28, True, 1
+        world.sys.break_now(errno.ENOSPC)
         world.cluster.create_claim("data", "ns1")
         failed = "controller_persistentvolumeclaim_provision_failed_total"
 
