@@ -199,11 +199,12 @@ def playground() -> Iterator[Playground]:
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=6000, **QUICK)
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=3000, **QUICK)
 @given(pattern=PATTERNS, claim=claims(), slashes=st.booleans())
 @example(pattern="${.PVC.annotations.p}", claim={"annotations": {"p": "a/../../x"}}, slashes=True)
 def test_whatever_a_pattern_renders_to_is_a_path_strictly_inside(
-    pattern: str, claim: dict[str, Any], slashes: bool
+    pattern: str, claim: dict[str, Any], slashes: bool, part: int
 ) -> None:
     try:
         names = parse(pattern).render(make_claim(**claim), "pvc-1", allow_slash=slashes)
@@ -225,10 +226,11 @@ def test_whatever_a_pattern_renders_to_is_a_path_strictly_inside(
         assert len(names) <= pattern.count("/") + 1
 
 
-@settings(max_examples=4000, **QUICK)
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=2000, **QUICK)
 @given(claim=claims(), parameters=PARAMETERS, hook=st.sampled_from(["delete", "archive", "keep"]))
 def test_no_claim_and_no_class_leads_out_of_its_own_directory(
-    playground: Playground, claim: dict[str, Any], parameters: dict[str, str], hook: str
+    playground: Playground, claim: dict[str, Any], parameters: dict[str, str], hook: str, part: int
 ) -> None:
     playground.reset()
     rig = playground.rig
@@ -277,7 +279,8 @@ RECORDS = st.one_of(
 )
 
 
-@settings(max_examples=5000, **QUICK)
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=2500, **QUICK)
 @given(
     path=st.one_of(PATHS, st.integers(), st.none()),
     server=st.sampled_from([SERVER, SERVER.upper(), "other", "", None]),
@@ -293,6 +296,7 @@ RECORDS = st.one_of(
 @example(f"{EXPORT}/full/link/file", SERVER, None, PROVISIONER, "pvc-1", "delete", False)
 def test_no_volume_gets_what_is_not_its_own(  # noqa: PLR0917
     playground: Playground,
+    part: int,
     path: object,
     server: str | None,
     record: str | None,
